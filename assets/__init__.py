@@ -1,0 +1,1 @@
+"""Dagster assets: thin wrappers round the stages, one module a stage."""

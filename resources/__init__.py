@@ -1,0 +1,1 @@
+"""Dagster resources: device, checkpoint IO manager, market data and stores."""

@@ -1,0 +1,1 @@
+"""Walk-forward windows over features and labels."""

@@ -1,0 +1,1 @@
+"""Actions, costs, fills and the environment."""

@@ -1,0 +1,1 @@
+"""What is known at a row of a view's clock."""

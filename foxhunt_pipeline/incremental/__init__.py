@@ -1,0 +1,1 @@
+"""Decides what has to be rebuilt, and keeps what was."""

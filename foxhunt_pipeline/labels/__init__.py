@@ -1,0 +1,1 @@
+"""What came after a row of a view's clock."""

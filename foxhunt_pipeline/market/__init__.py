@@ -1,0 +1,1 @@
+"""Raw DBN files, sessions and tables."""

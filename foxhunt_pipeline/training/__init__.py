@@ -1,0 +1,1 @@
+"""Loops that fit a family to a window."""

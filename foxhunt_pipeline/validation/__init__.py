@@ -1,0 +1,1 @@
+"""What makes market data fit to learn from."""
