@@ -1,1 +1,1 @@
-"""Object stores: a folder or S3."""
+"""Object stores: a folder or an S3 bucket behind one protocol with conditional writes."""
