@@ -1,1 +1,1 @@
-"""Walk-forward windows over features and labels."""
+"""What models train on: the manifest of sessions and walk-forward windows, and its reader."""
