@@ -122,12 +122,34 @@ class LabelsConfig(Section):
 
 class ValidationConfig(Section):
     max_crossed_share: float = Field(0.01, ge=0, le=1, description="Crossed books, of all quotes.")
+    max_locked_share: float = Field(0.05, ge=0, le=1, description="Locked books, of all quotes.")
     max_duplicate_share: float = Field(0.5, ge=0, le=1, description="Exact duplicates, of trades.")
     max_quarantined_share: float = Field(
         0.02, ge=0, le=1, description="Quarantined rows, of a table, before the session fails."
     )
     max_gap_minutes: float = Field(
         60.0, gt=0, description="Longest silence in regular hours before a warning."
+    )
+    max_move_share: float = Field(
+        0.05, gt=0, description="Largest move between neighbouring prints before a warning."
+    )
+    outlier_share: float = Field(
+        0.1, gt=0, description="A print is quarantined beyond this share of the prints before it,"
+    )
+    outlier_sigmas: float = Field(
+        20.0, gt=0, description="and beyond this many of their robust standard deviations."
+    )
+    non_positive_prices: tuple[str, ...] = Field(
+        (
+            "GLBX.MDP3",
+            "IFEU.IMPACT",
+            "IFLL.IMPACT",
+            "IFUS.IMPACT",
+            "NDEX.IMPACT",
+            "XEEE.EOBI",
+            "XEUR.EOBI",
+        ),
+        description="Datasets whose prices may be zero or negative: futures and spreads.",
     )
 
 
