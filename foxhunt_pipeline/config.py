@@ -14,8 +14,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic import ValidationError as PydanticError
@@ -115,7 +116,7 @@ class LabelsConfig(Section):
     @field_validator("bars_horizons", "book_horizons")
     @classmethod
     def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or value[0] < 1 or any(b <= a for a, b in zip(value, value[1:], strict=False)):
+        if not value or value[0] < 1 or any(b <= a for a, b in pairwise(value)):
             raise ValueError("horizons must be positive and ascending")
         return value
 
@@ -326,9 +327,7 @@ def load(folder: Path | None = None, environ: Mapping[str, str] | None = None) -
     if file:
         layers.append((file.name, _read_toml(file)))
     layers.extend(_environment(environ))
-    preset = next(
-        (layer["preset"] for _, layer in reversed(layers) if "preset" in layer), "full"
-    )
+    preset = next((layer["preset"] for _, layer in reversed(layers) if "preset" in layer), "full")
     if preset in ("demo", "full"):
         text = (resources.files("foxhunt_pipeline") / "presets" / f"{preset}.toml").read_text()
         layers.insert(0, (f"preset {preset}", tomllib.loads(text)))
@@ -461,4 +460,4 @@ def describe(key: str) -> str:
 
 def model_settings(config: Config, name: str) -> dict[str, Any]:
     """Settings of one family, as given in the configuration."""
-    return cast("dict[str, Any]", config.models[name].settings)
+    return config.models[name].settings

@@ -1,0 +1,149 @@
+"""The version of a stage: its code, the configuration it reads and the device it runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from foxhunt_pipeline.artifacts import digest_of
+from foxhunt_pipeline.config import Config
+from foxhunt_pipeline.errors import CodeChangedError
+from foxhunt_pipeline.incremental.closure import Closure, CodeBase
+from foxhunt_pipeline.incremental.stages import Stage
+
+_RESOLVED = frozenset({"training.device", "training.require_device", "training.precision"})
+"""Keys that count through the device that they resolve to."""
+
+
+@dataclass(frozen=True)
+class StageVersion:
+    """``digest`` names it; ``components`` say what it is made of, for explaining a difference."""
+
+    digest: str
+    item_digest: str
+    """The same without the configuration that only selects items."""
+    components: Mapping[str, str]
+    files: tuple[Path, ...]
+    """Source files of the closure."""
+
+
+def stage_versions(
+    config: Config, code: CodeBase, stages: Mapping[str, Stage]
+) -> dict[str, StageVersion]:
+    """Versions of all stages from the files on disk now. Imports none of them."""
+    values = config.model_dump(mode="json")
+    device = device_kind(config)
+    return {name: _version(stage, code, values, device) for name, stage in stages.items()}
+
+
+def _version(stage: Stage, code: CodeBase, values: Mapping[str, Any], device: str) -> StageVersion:
+    closure: Closure = code.closure(stage.entry)
+    components = closure.components() | _configured(stage.config, values)
+    if stage.on_device:
+        components["device"] = device
+    item_digest = digest_of(stage.name, components)
+    components |= _configured(stage.selects, values)
+    files = tuple(closure.files.values())
+    return StageVersion(digest_of(stage.name, components), item_digest, components, files)
+
+
+def _configured(paths: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
+    leaves = [leaf for path in paths for leaf in _leaves(path, _at(values, path))]
+    return {
+        f"config {key}": json.dumps(value, sort_keys=True)
+        for key, value in leaves
+        if key not in _RESOLVED
+    }
+
+
+def device_kind(config: Config) -> str:
+    """Kind and precision of the device that training will run on, found without torch.
+
+    ``auto`` is CUDA where the installed torch is a CUDA build and the driver has a device.
+    """
+    wanted = config.training.device
+    if wanted == "auto":
+        cuda_build = "+cpu" not in metadata.version("torch")
+        wanted = "cuda" if cuda_build and Path("/dev/nvidiactl").exists() else "cpu"
+    kind = wanted.partition(":")[0]
+    precision = config.training.precision
+    if precision == "auto":
+        precision = "bf16" if kind == "cuda" else "fp32"
+    return f"{kind} {precision}"
+
+
+def difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """What changed between two versions' components, as a reader would say it."""
+    lines = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        kind, _, what = name.partition(" ")
+        if kind == "module":
+            verb = "is new" if before is None else "is gone" if after is None else "changed"
+            lines.append(f"{module_path(what)} {verb}")
+        elif before is None:
+            lines.append(f"{name} is {after}")
+        elif after is None:
+            lines.append(f"{name} is gone")
+        else:
+            lines.append(f"{name}: {before} -> {after}")
+    return lines
+
+
+def module_path(module: str) -> str:
+    """A module as the file a reader looks for, from inside its package."""
+    parts = module.split(".")
+    inside = parts[1:] if len(parts) > 1 and parts[0] == "foxhunt_pipeline" else parts
+    return "/".join(inside) + ".py"
+
+
+class Guard:
+    """Catches a save between the plan and the import of a stage's modules.
+
+    Without it new code's result would be stored under the old code's key, for everyone.
+    """
+
+    def __init__(self, config: Config, stages: Mapping[str, Stage], started_ns: int) -> None:
+        self._config = config
+        self._stages = stages
+        self._started_ns = started_ns
+
+    def check(self, stage: Stage, planned: StageVersion, code: CodeBase) -> None:
+        """To be called after the stage's entry modules are imported.
+
+        code: the code base as read from disk now, not the one planned with.
+        Raises :class:`CodeChangedError` if the closure is not what was planned, or a file of it
+        was saved after this process began (what was imported may then be either).
+        """
+        now = stage_versions(self._config, code, {stage.name: stage})[stage.name]
+        changed = difference(planned.components, now.components)
+        if not changed:
+            changed = [
+                f"{path.name} was saved"
+                for path in now.files
+                if path.stat().st_mtime_ns > self._started_ns
+            ]
+        if changed:
+            raise CodeChangedError(
+                f"Code changed while the run of {stage.name} was starting: {'; '.join(changed)}.",
+                remedy="Run again.",
+            )
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    value: Any = values
+    for part in path.split("."):
+        value = value[part]
+    return value
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}", inner)]
+    return [(path, value)]
