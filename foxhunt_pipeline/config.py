@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic import ValidationError as PydanticError
 
 from foxhunt_pipeline.errors import ConfigError
+from foxhunt_pipeline.intervals import interval_ns as interval_ns
 
 CONFIG_FILE = "foxhunt.toml"
 STATE_FOLDER = ".foxhunt"
@@ -33,13 +34,6 @@ NOT_KEYS = {"FOXHUNT_STATE", "FOXHUNT_CONFIG", "FOXHUNT_TEST_DATA"}
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Interval = Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m|h)$")]
-_UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-
-
-def interval_ns(interval: str) -> int:
-    """Nanoseconds of an interval like ``500ms``, ``1s``, ``5m`` or ``1h``."""
-    unit = interval.lstrip("0123456789")
-    return int(interval[: -len(unit)]) * _UNITS[unit]
 
 
 class Section(BaseModel):
