@@ -93,8 +93,9 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str) -> Iterator[Head]:
         """Objects whose key starts with ``prefix`` (whole segments; "" for all), in the order
-        of their keys. An etag of a listing tells a change; a folder's is a weak one
-        (RFC 9110, 8.8.1: size, inode and time), which :meth:`replace` does not accept."""
+        of their keys. A file whose name is no key is not listed. An etag of a listing tells a
+        change; a folder's is a weak one (RFC 9110, 8.8.1: size, inode and time), which
+        :meth:`replace` does not accept."""
         ...
 
     def delete(self, key: str) -> None:
@@ -109,6 +110,17 @@ class ObjectStore(Protocol):
         ...
 
 
+def is_key(key: str) -> bool:
+    """Whether a name may be a key; :func:`check_key` says what may not."""
+    segments = key.split("/")
+    return (
+        all(segment and not segment.startswith(".") for segment in segments)
+        and all(ord(character) >= 32 and character not in "\\\x7f" for character in key)
+        and len(key.encode("utf-8", "surrogatepass")) <= MAX_KEY_BYTES
+        and all(len(s.encode("utf-8", "surrogatepass")) <= MAX_SEGMENT_BYTES for s in segments)
+    )
+
+
 def check_key(key: str) -> str:
     """The key itself, if it is one.
 
@@ -116,13 +128,7 @@ def check_key(key: str) -> str:
     with a dot (``..`` would leave the store; the rest is kept for a store's own files), control
     characters and backslashes, and names longer than a file system or S3 takes.
     """
-    segments = key.split("/")
-    if (
-        any(not segment or segment.startswith(".") for segment in segments)
-        or any(ord(character) < 32 or character in "\\\x7f" for character in key)
-        or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES
-        or any(len(s.encode("utf-8", "surrogatepass")) > MAX_SEGMENT_BYTES for s in segments)
-    ):
+    if not is_key(key):
         raise StoreError(
             f"{key!r} is not a key.",
             remedy="A key is parts joined by single slashes; no part is empty, starts with a dot, "

@@ -25,7 +25,7 @@ from foxhunt_pipeline.errors import (
     StoreError,
 )
 from foxhunt_pipeline.stores import base, files
-from foxhunt_pipeline.stores.base import Head, Object, check_key, check_prefix
+from foxhunt_pipeline.stores.base import Head, Object, check_key, check_prefix, is_key
 
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds after which a temporary file is a killed process's and is swept."""
@@ -196,7 +196,7 @@ class FolderStore:
         entries = sorted(
             (entry.name + "/" * entry.is_dir(), entry)
             for entry in os.scandir(folder)
-            if not entry.name.startswith(".")
+            if is_key(entry.name)
         )
         for name, entry in entries:
             if entry.is_dir():
