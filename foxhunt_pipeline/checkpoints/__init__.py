@@ -1,1 +1,1 @@
-"""Checkpoint files and their publication."""
+"""Checkpoints: the file format, content-addressed storage, and releases."""
