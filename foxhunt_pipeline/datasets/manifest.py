@@ -8,7 +8,7 @@ place and a window's identity (:meth:`Window.digest`) is that of its own content
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,23 @@ class WindowView:
             "embargoed": self.embargoed,
             "test": sum(span.rows for span in self.test),
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WindowView:
+        """The part of a window of its JSON data (``dataclasses.asdict``)."""
+        scaler = data["scaler"]
+        spans = {
+            split: tuple(Span(**span) for span in data[split])
+            for split in ("train", "validation", "test")
+        }
+        return cls(
+            **{
+                **data,
+                **spans,
+                "scaler": Scaler(tuple(scaler["center"]), tuple(scaler["scale"])),
+                "trend_thresholds": tuple(data["trend_thresholds"]),
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -278,22 +295,10 @@ def _view(data: Mapping[str, Any]) -> ViewSpec:
     )
 
 
-def _spans(data: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
-    return tuple(Span(**span) for span in data)
-
-
 def _window(data: Mapping[str, Any]) -> Window:
-    views = {
-        name: WindowView(
-            scaler=Scaler(tuple(view["scaler"]["center"]), tuple(view["scaler"]["scale"])),
-            trend_thresholds=tuple(view["trend_thresholds"]),
-            train=_spans(view["train"]),
-            validation=_spans(view["validation"]),
-            test=_spans(view["test"]),
-            purged=view["purged"],
-            embargoed=view["embargoed"],
-            digest=view["digest"],
-        )
-        for name, view in data["views"].items()
-    }
-    return Window(data["name"], tuple(data["train_sessions"]), tuple(data["test_sessions"]), views)
+    return Window(
+        name=data["name"],
+        train_sessions=tuple(data["train_sessions"]),
+        test_sessions=tuple(data["test_sessions"]),
+        views={name: WindowView.from_json(view) for name, view in data["views"].items()},
+    )
