@@ -80,7 +80,7 @@ class Checkpoint:
     def digest(self) -> str:
         """Content digest of what a consumer can see: tensors, configuration and input, but
         not provenance, library versions, device or metrics. 64 hex digits."""
-        header = asdict(self.header)
+        header = asdict(_HEADER.validate_python(asdict(self.header)))
         seen = ("family", "config", "view", "columns", "center", "scale", "horizons")
         tensors = [
             (name, str(tensor.dtype), list(tensor.shape), _tensor_sha256(tensor))

@@ -186,7 +186,7 @@ class FolderStore:
                 ) from None
             remedy = (
                 "Free space there, then run again; nothing was half-written."
-                if error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
                 else "Check the disk and the file system (it must have hard links and locks)."
             )
             raise StoreError(f"{key} in {self.path}: {error.strerror}.", remedy=remedy) from error
