@@ -28,13 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foxhunt_pipeline.datasets.reader import BUY_FILL, MARK, NEXT_MARK, SELL_FILL
 from foxhunt_pipeline.execution.costs import Costs
 
 Floats = NDArray[np.float64]
 A = TypeVar("A", Floats, Tensor)
-
-BID, ASK, BUY_FILL, SELL_FILL, MARK, NEXT_MARK = range(6)
-"""Columns of the labels' ``px``: int64 prices of 1e-9, -1 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ class Fill(Generic[A]):
 def value(px: NDArray[np.int64], costs: Costs, has_quotes: bool) -> Rows[Floats]:
     """Value the rows of one segment: contiguous rows of one instrument in one session.
 
-    px: (row, 6) int64, see the column constants. A missing next mark counts as unchanged; until
-    the first mark nothing can be valued, so nothing is traded.
+    px: (row, 6) int64 as in the labels: prices of 1e-9, -1 where there is none. A missing next
+    mark counts as unchanged; until the first mark nothing can be valued, so nothing is traded.
     """
     n = len(px)
     marks = np.concatenate([px[:1, MARK], px[:, NEXT_MARK]])
