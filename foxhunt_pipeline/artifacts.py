@@ -91,6 +91,11 @@ class Task(Protocol):
         ...
 
     @property
+    def code_version(self) -> str:
+        """Digest of the code and configuration that decide the stage's items."""
+        ...
+
+    @property
     def device(self) -> str:
         """Resolved torch device, as ``cpu`` or ``cuda:0``."""
         ...
@@ -113,6 +118,11 @@ class Task(Protocol):
     @property
     def champion(self) -> Path | None:
         """Checkpoint of the model's present champion, for a release."""
+        ...
+
+    @property
+    def champion_scores(self) -> Path | None:
+        """The out-of-sample scores that the champion was released with, if still stored."""
         ...
 
     def config(self, section: str) -> Any:

@@ -29,9 +29,11 @@ class FolderTask:
     excluded: Mapping[str, str] = field(default_factory=dict)
     source: Any = None
     device: str = "cpu"
+    code_version: str = "0" * 64
     family: Any = None
     model: str = ""
     champion: Path | None = None
+    champion_scores: Path | None = None
     computed: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     messages: list[tuple[str, dict[str, float]]] = field(default_factory=list)
