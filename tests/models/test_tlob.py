@@ -227,4 +227,4 @@ def test_bf16_agrees_with_fp32() -> None:
         (rough.probabilities, exact.probabilities),
     ):
         error = (rough_part - exact_part).abs()  # bf16 carries three digits
-        assert error.mean() < 0.01 * exact_part.std() and error.max() < 0.1 * exact_part.std()
+        assert error.mean() < 0.02 * exact_part.std() and error.max() < 0.25 * exact_part.std()
