@@ -124,11 +124,13 @@ class Split:
     def gather(self, rows: NDArray[np.int64], context: int) -> NDArray[np.float32]:
         """Scaled look-back of each row, oldest first: float32 (len(rows), context, feature).
 
-        Every row must be one of ``rows(context, labelled=False)``.
+        Raises IndexError for a row without so much look-back in its own session.
         """
         steps = np.arange(1 - context, 1)
         out = np.empty((len(rows), context, self.n_features), np.float32)
         for places, segment, local in self._by_segment(rows):
+            if local[0] < context - 1:
+                raise IndexError(f"row {local[0]} of {segment.stream.id} lacks look-back {context}")
             out[places] = segment.raw[local[:, None] + steps][..., segment.columns]
         return self.segments[0].scaler.apply(out) if self.segments else out
 

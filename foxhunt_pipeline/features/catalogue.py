@@ -54,7 +54,7 @@ def catalogue(view: str, n_levels: int = 0) -> list[Feature]:
 def compute(rows: Bars | Book, features: list[Feature]) -> NDArray[np.float32]:
     """(n, feature) float32, NaN where not yet defined (infinities count as that)."""
     x = np.empty((len(rows.ts), len(features)), np.float32)
-    for column, feature in enumerate(features):
+    for column, feature in enumerate(features if len(rows.ts) else ()):
         x[:, column] = feature.function(rows)
     x[~np.isfinite(x)] = np.nan
     return x

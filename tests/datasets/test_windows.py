@@ -139,8 +139,8 @@ def _nothing_lost(result: Cut, learn: list[Timeline], judge: list[Timeline]) -> 
 
 
 def test_purge_and_embargo_count_rows() -> None:
-    """100 rows, labels 5 ahead, then a test span: 5 rows reach into it, the embargo of 3 takes
-    3 more. As sessions apart the labels end with their session and nothing is purged."""
+    """100 rows, labels 5 ahead, then a test span: 5 rows reach into it, an embargo of 3 takes two
+    more. Where sessions lie apart their labels end with them, and nothing is dropped."""
     ts = np.arange(200, dtype=np.int64)
     whole = end_times(ts, (5,))
     contiguous = Timeline.of("a", ts[:100], whole[:100])
