@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ import polars as pl
 import pytest
 from simulated_books import SESSIONS, SYMBOLS, decoded, files
 
+import foxhunt_pipeline
 from foxhunt_pipeline.errors import ConfigError
 from foxhunt_pipeline.market.simulator import DATASET, SCHEMAS, simulate
 
@@ -37,6 +40,7 @@ def test_manifest_lists_every_file_with_its_size_and_hash(market: list[Path]) ->
     listed = {entry["filename"]: entry for entry in manifest["files"]}
     assert manifest["job_id"] == job.name
     assert set(listed) == {path.name for path in job.iterdir()} - {"manifest.json"}
+    assert len(market) == SESSIONS * len(SCHEMAS)
     assert {path.name for path in market} | {
         "condition.json",
         "metadata.json",
@@ -141,15 +145,39 @@ def test_trades_are_the_trades_of_the_book(market: list[Path]) -> None:
         np.testing.assert_array_equal(traded["price"][~buys], traded["bid_px_00"][~buys])
 
 
-def test_the_same_arguments_give_the_same_bytes_in_another_process(tmp_path: Path) -> None:
-    arguments = f"sessions=2, symbols=['B', 'A'], seed=3, events_per_session={SMALL}"
+def test_other_processes_and_read_only_installs_give_the_same_bytes(tmp_path: Path) -> None:
+    """The second process has the package where nothing can be written beside it, and a home that
+    is not a folder: the book is compiled anew and its machine code kept nowhere."""
+    package = Path(foxhunt_pipeline.__file__).parent
+    install = tmp_path / "install"
+    shutil.copytree(
+        package, install / package.name, ignore=shutil.ignore_patterns("__pycache__", "cli")
+    )
+    for folder in [install, *(path for path in install.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").touch()
+    (tmp_path / "home").touch()
+    read_only = {
+        "PYTHONPATH": str(install),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": str(tmp_path / "home"),
+    }
     code = (
         "import sys; from pathlib import Path; "
-        "from foxhunt_pipeline.market.simulator import simulate; "
-        f"simulate(Path(sys.argv[1]), {arguments})"
+        "from foxhunt_pipeline.market import simulator; "
+        "simulator.simulate(Path(sys.argv[1]), sessions=2, symbols=['B', 'A'], seed=3, "
+        f"events_per_session={SMALL}); print(simulator.__file__)"
     )
-    for name in ("one", "two"):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True)
+    for name, changes in (("one", {}), ("two", read_only)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / name)],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | changes,
+        )
+    assert done.stdout.startswith(str(install))
     assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
     assert len(hashes(tmp_path / "one")) == 12
 
@@ -251,7 +279,3 @@ def test_arguments_out_of_range_are_named(
     with pytest.raises(ConfigError, match=message):
         simulate(tmp_path, **arguments)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_sessions_and_symbols_of_the_fixture(market: list[Path]) -> None:
-    assert len(market) == SESSIONS * len(SCHEMAS)

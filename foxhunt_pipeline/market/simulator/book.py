@@ -40,10 +40,15 @@ LETTER = np.array([66, 65])
 """DBN's letter of a resting side: B for the bid, A for the ask. A taker has the other's."""
 _AWAY = np.array([-1, 1])
 _MAX_SPREAD = 3
+"""Ticks from which on the spread only narrows."""
 _WIDENS_AGAIN = 0.1
+"""Share of moves of the touch that widen a spread of more than one tick."""
 _SWEPT_BY_TRADES = 0.6
+"""Share of widenings that begin with a trade; the others are cancellations alone."""
 _LEVEL_DECAY = 0.7
+"""Limit orders at a level, of those at the level before it."""
 _STIFFNESS = 3
+"""How sharply limit orders bring a level back to its target."""
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

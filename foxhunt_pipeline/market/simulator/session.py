@@ -54,8 +54,11 @@ class Dynamics:
     memory: float = 0.3
     """Chance that a market order repeats the sign of the last one."""
     widen_rate: float = 0.08
+    """Chance that an event widens a spread of one tick, in the normal regime."""
     narrow_rate: float = 0.25
+    """Chance that an event moves the touch where the spread is wider."""
     trade_rate: float = 0.10
+    """Chance that an event is a market order that leaves the touch where it is."""
     sweep: tuple[float, ...] = (0.95, 0.04, 0.01)
     """Chances that a sweep takes one, two, … levels."""
     branching: float = 0.55
