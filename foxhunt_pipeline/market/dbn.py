@@ -275,7 +275,7 @@ class _Stream:
                 remedy=f"The file is corrupt. {_AGAIN}",
             ) from None
 
-    def _metadata_bytes(self) -> tuple[int, bytes]:
+    def _metadata_bytes(self) -> tuple[int, bytearray]:
         prelude = bytearray(_PRELUDE.size)
         filled = self.fill(memoryview(prelude), "at its start")
         magic, version, length = _PRELUDE.unpack(prelude)
@@ -290,8 +290,14 @@ class _Stream:
                 f"{self.name}: DBN version {version} is unknown, expected 1, 2 or 3.",
                 remedy="Ask for version 3, or update foxhunt_pipeline.",
             )
+        if filled == _PRELUDE.size and length > MAX_METADATA_BYTES:
+            raise DataError(
+                f"{self.name}: claims {length} bytes of metadata, at most {MAX_METADATA_BYTES} are "
+                "taken.",
+                remedy=f"The file is corrupt. {_AGAIN}",
+            )
         data = bytearray()
-        while filled == _PRELUDE.size and len(data) < min(length, MAX_METADATA_BYTES):
+        while filled == _PRELUDE.size and len(data) < length:
             piece = bytearray(min(length - len(data), 1 << 20))
             count = self.fill(memoryview(piece), "in its metadata")
             if not count:
@@ -302,7 +308,7 @@ class _Stream:
                 f"{self.name}: ends inside its metadata: {len(data)} of {length} bytes are there.",
                 remedy=f"The file is truncated or corrupt. {_AGAIN}",
             )
-        return version, bytes(data)
+        return version, data
 
 
 def _open_stream(path: Path, name: str, source: _Hashing) -> _Stream:
@@ -376,7 +382,7 @@ class _LyingError(Exception):
 
 
 class _Parser:
-    def __init__(self, data: bytes, version: int) -> None:
+    def __init__(self, data: bytes | bytearray, version: int) -> None:
         self._data = data
         self._at = 0
         self._version = version
@@ -444,8 +450,8 @@ class _Parser:
         return layout.unpack_from(self._data, self._at - layout.size)
 
 
-def _text(data: bytes) -> str:
-    return data.split(b"\0", 1)[0].decode("utf-8")
+def _text(data: bytes | bytearray) -> str:
+    return bytes(data).split(b"\0", 1)[0].decode("utf-8")
 
 
 def _stype(code: int) -> str | None:

@@ -156,6 +156,9 @@ class Inventory:
     def _open(self) -> Iterator[sqlite3.Connection]:
         memory = sqlite3.connect(self._database, timeout=60)
         try:
+            # What is lost in a power failure is read again: no commit need wait for the disk.
+            memory.execute("PRAGMA journal_mode = WAL")
+            memory.execute("PRAGMA synchronous = NORMAL")
             memory.execute(
                 "CREATE TABLE IF NOT EXISTS files (name TEXT, size INTEGER, version TEXT,"
                 " reading TEXT, sha256 TEXT, facts TEXT,"

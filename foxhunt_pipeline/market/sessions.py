@@ -266,10 +266,11 @@ def _gaps(files: Sequence[FileFacts], calendar: _Calendars) -> tuple[Gap, ...]:
     gaps = []
     by_dataset: dict[str, list[FileFacts]] = defaultdict(list)
     for f in files:
-        if f.spans:
-            by_dataset[f.dataset].append(f)
+        by_dataset[f.dataset].append(f)
     for dataset, delivered in sorted(by_dataset.items()):
         there = {date for f in delivered for date in f.spans}
+        if not there:
+            continue
         covered = [interval for f in delivered if (interval := _interval(f))]
         conditions = {d: c for f in delivered for d, c in f.conditions.items()}
         for day in calendar(dataset).sessions(min(there), max(there)):

@@ -164,15 +164,14 @@ def _once(parts: Sequence[_Part]) -> Iterator[_Part]:
 
 
 def _continues(before: _Part, part: _Part, instant: int) -> bool:
-    """Whether a file begins in the middle of an instant with which another ended, as where a
-    job is split by size: then both hold records of that instant, and not the same ones."""
+    """Whether a file begins in the middle of the instant with which another ended, as where a
+    job is split by size: then both hold records of that instant, and not the same ones. Such
+    files cover the whole query each, or end and start with their own records."""
     one, two = before.item.figures, part.item.figures
-    return bool(
-        (one["start"], one["end"]) == (two["start"], two["end"])
-        and one["last"] == two["first"] == instant
-        and one["first"] < instant
-        and two["last"] > instant
-    )
+    same = (one["start"], one["end"]) == (two["start"], two["end"])
+    cut = two["start"] == instant or (one["end"] is not None and one["end"] <= instant + 1)
+    meet = one["first"] < one["last"] == instant == two["first"] < two["last"]
+    return bool(meet and (same or cut))
 
 
 def _grouped(tables: Sequence[_Table]) -> dict[tuple[str, str], list[_Table]]:
