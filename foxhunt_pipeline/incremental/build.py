@@ -22,8 +22,8 @@ from foxhunt_pipeline.incremental.plan import (
     usable_sessions,
 )
 from foxhunt_pipeline.incremental.records import Manifest
-from foxhunt_pipeline.incremental.stages import Stage, code_base
-from foxhunt_pipeline.incremental.versions import Guard, StageVersion
+from foxhunt_pipeline.incremental.stages import Stage
+from foxhunt_pipeline.incremental.versions import StageVersion, check_unchanged
 
 Progress = Callable[[str, Mapping[str, float]], None]
 
@@ -35,6 +35,7 @@ class Surroundings:
     device: str = "cpu"
     source: Any = None
     champion: Callable[[], Path | None] = lambda: None
+    champion_scores: Callable[[], Path | None] = lambda: None
     progress: Progress = lambda message, figures: None
 
 
@@ -78,7 +79,8 @@ class Builder:
         *,
         force: bool = False,
     ) -> Outcome:
-        """Make (name, partition) current.
+        """The artifact that (name, partition) should have now. It becomes the current one when
+        the caller, having done what else belongs to it, calls ``index.succeeded``.
 
         Raises what the computation raises, after the failure is written down; what was current
         stays current. Raises :class:`~foxhunt_pipeline.errors.CodeChangedError` when the code
@@ -102,7 +104,6 @@ class Builder:
         key = step_key(stage, partition, version.digest, inputs)
         known = None if force else self.memo.manifest(name, partition, key)
         if known is not None:
-            self.index.succeeded(known)
             return Outcome(known, (), tuple(known.artifact.items))
         task = StepTask(self, stage, version, partition, sessions, used, surroundings, force)
         try:
@@ -127,9 +128,7 @@ class Builder:
         stage = task.step
         began = time.perf_counter()
         module = import_entry(stage)
-        Guard(self.config, self.stages, STARTED_NS).check(
-            stage, task.version, code_base(self.config)
-        )
+        check_unchanged(stage.name, task.version, STARTED_NS)
         result: Result = module.build(task)
         items = {item.name: item for item in result.items}
         artifact = Artifact(
@@ -141,7 +140,7 @@ class Builder:
         )
         if task.force:
             self.memo.forget_artifact(stage.name, task.partition, key)
-        manifest = self.memo.record(
+        return self.memo.record(
             Manifest(
                 artifact=artifact,
                 key=key,
@@ -152,8 +151,6 @@ class Builder:
                 seconds=round(time.perf_counter() - began, 3),
             )
         )
-        self.index.succeeded(manifest)
-        return manifest
 
     def _failed(self, stage: Stage, partition: str | None, key: str, error: Exception) -> None:
         known = isinstance(error, FoxhuntError)
@@ -186,6 +183,10 @@ class StepTask:
         return int(self.config("seed"))
 
     @property
+    def code_version(self) -> str:
+        return self.version.item_digest
+
+    @property
     def device(self) -> str:
         return self.surroundings.device
 
@@ -204,6 +205,10 @@ class StepTask:
     @property
     def champion(self) -> Path | None:
         return self.surroundings.champion()
+
+    @property
+    def champion_scores(self) -> Path | None:
+        return self.surroundings.champion_scores()
 
     def config(self, section: str) -> Any:
         declared = (*self.step.config, *self.step.selects)

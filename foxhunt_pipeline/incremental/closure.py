@@ -18,12 +18,13 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
 
 import grimp
+import grimp.exceptions
 
 from foxhunt_pipeline.errors import CodeError
 
@@ -70,7 +71,6 @@ class CodeBase:
 
     packages: Sequence[str]
     dynamic: frozenset[str] = frozenset()
-    _sources: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @cached_property
     def _files(self) -> dict[str, Path]:
@@ -80,12 +80,18 @@ class CodeBase:
     @cached_property
     def _graph(self) -> grimp.ImportGraph:
         names = [name for name, file in self._files.items() if file.name == "__init__.py"]
-        return grimp.build_graph(
-            *names,
-            include_external_packages=True,
-            exclude_type_checking_imports=True,
-            cache_dir=None,
-        )
+        try:
+            return grimp.build_graph(
+                *names,
+                include_external_packages=True,
+                exclude_type_checking_imports=True,
+                cache_dir=None,
+            )
+        except grimp.exceptions.SourceSyntaxError as error:
+            raise CodeError(
+                f"{error.filename}:{error.lineno} does not parse: {error.text}.",
+                remedy="Mend the line.",
+            ) from None
 
     def closure(self, entry: Iterable[str]) -> Closure:
         """The closure of the entry modules.
@@ -98,7 +104,7 @@ class CodeBase:
         files: dict[str, Path] = {}
         for name in sorted(first_party):
             path = self.file(name)
-            digest, places = self._source(path)
+            digest, places = _source(path.read_bytes(), path)
             if places and name not in self.dynamic:
                 raise CodeError(
                     f"{path.name}:{places[0]} imports by name, so that what {name} depends on "
@@ -160,13 +166,10 @@ class CodeBase:
                     if name.partition(".")[0] in self._files and name in self._graph.modules:
                         yield name
 
-    def _source(self, path: Path) -> tuple[str, tuple[str, ...]]:
-        """Digest of a file's syntax tree, and the lines of its dynamic imports."""
-        data = path.read_bytes()
-        seen = hashlib.sha256(data).hexdigest()
-        if seen not in self._sources:
-            self._sources[seen] = _digest(_parse(path, data))
-        return self._sources[seen]
+
+def module_digest(path: Path) -> str:
+    """Digest of a source file's syntax tree as it is on disk now."""
+    return _source(path.read_bytes(), path)[0]
 
 
 def packages_of(first_party: Iterable[str], families: Iterable[str]) -> tuple[str, ...]:
@@ -221,7 +224,10 @@ def _parse(path: Path, data: bytes | None = None) -> ast.Module:
         ) from None
 
 
-def _digest(tree: ast.Module) -> tuple[str, tuple[str, ...]]:
+@lru_cache(maxsize=4096)
+def _source(data: bytes, path: Path) -> tuple[str, tuple[str, ...]]:
+    """Digest of a source's syntax tree, and the lines of its dynamic imports."""
+    tree = _parse(path, data)
     lines = []
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

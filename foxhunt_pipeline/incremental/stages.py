@@ -119,7 +119,7 @@ _DATASET = Stage(
     description="Sessions used and left out, walk-forward windows, a scaler for each window.",
     group="research_data",
     inputs=("features", "labels"),
-    config=("walk_forward", "labels", "clock"),
+    config=("walk_forward", "labels.trend_quantile"),
     needs_session=("features", "labels"),
 )
 
@@ -129,7 +129,7 @@ _BASELINES = Stage(
     description="Simple forecasts and policies on the same windows and costs.",
     group="baselines",
     inputs=("dataset",),
-    config=("seed", "costs", "evaluation", "clock"),
+    config=("costs", "market.calendars"),
 )
 
 
@@ -159,7 +159,7 @@ def _model_stages(name: str, model: ModelConfig, code: CodeBase) -> list[Stage]:
     settings = f"models.{name}"
     loop = "supervised" if kind == "forecast" else "reinforcement"
     acts = () if kind == "forecast" else ("costs",)
-    judged = ("seed", "costs", "evaluation", "training", "clock", settings)
+    judged = ("seed", "costs", "training", "market.calendars", settings)
     return [
         replace(
             stage,
@@ -188,7 +188,7 @@ def _model_stages(name: str, model: ModelConfig, code: CodeBase) -> list[Stage]:
                 f"{name}/walk_forward",
                 "baselines/walk_forward",
             ),
-            config=(*judged, "release"),
+            config=(*judged, "evaluation", "release"),
         ),
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 from foxhunt_pipeline.artifacts import digest_of
 from foxhunt_pipeline.config import Config
 from foxhunt_pipeline.errors import CodeChangedError
-from foxhunt_pipeline.incremental.closure import Closure, CodeBase
+from foxhunt_pipeline.incremental.closure import CodeBase, module_digest
 from foxhunt_pipeline.incremental.stages import Stage
 
 _RESOLVED = frozenset({"training.device", "training.require_device", "training.precision"})
@@ -27,8 +27,8 @@ class StageVersion:
     item_digest: str
     """The same without the configuration that only selects items."""
     components: Mapping[str, str]
-    files: tuple[Path, ...]
-    """Source files of the closure."""
+    files: Mapping[str, Path]
+    """Source file of each module of the closure."""
 
 
 def stage_versions(
@@ -41,14 +41,13 @@ def stage_versions(
 
 
 def _version(stage: Stage, code: CodeBase, values: Mapping[str, Any], device: str) -> StageVersion:
-    closure: Closure = code.closure(stage.entry)
+    closure = code.closure(stage.entry)
     components = closure.components() | _configured(stage.config, values)
     if stage.on_device:
         components["device"] = device
     item_digest = digest_of(stage.name, components)
     components |= _configured(stage.selects, values)
-    files = tuple(closure.files.values())
-    return StageVersion(digest_of(stage.name, components), item_digest, components, files)
+    return StageVersion(digest_of(stage.name, components), item_digest, components, closure.files)
 
 
 def _configured(paths: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
@@ -103,37 +102,33 @@ def module_path(module: str) -> str:
     return "/".join(inside) + ".py"
 
 
-class Guard:
-    """Catches a save between the plan and the import of a stage's modules.
+def check_unchanged(stage: str, planned: StageVersion, started_ns: int) -> None:
+    """Catch a save between the plan and the import of a stage's modules.
 
-    Without it new code's result would be stored under the old code's key, for everyone.
+    To be called after the entry modules are imported. Without it new code's result would be
+    stored under the old code's key, for everyone. The files of the planned closure decide what
+    is imported, so they alone are read again.
+
+    started_ns: when this process began. A file saved since may have been imported before or
+    after, and what it says now proves nothing.
+    Raises :class:`CodeChangedError`.
     """
-
-    def __init__(self, config: Config, stages: Mapping[str, Stage], started_ns: int) -> None:
-        self._config = config
-        self._stages = stages
-        self._started_ns = started_ns
-
-    def check(self, stage: Stage, planned: StageVersion, code: CodeBase) -> None:
-        """To be called after the stage's entry modules are imported.
-
-        code: the code base as read from disk now, not the one planned with.
-        Raises :class:`CodeChangedError` if the closure is not what was planned, or a file of it
-        was saved after this process began (what was imported may then be either).
-        """
-        now = stage_versions(self._config, code, {stage.name: stage})[stage.name]
-        changed = difference(planned.components, now.components)
-        if not changed:
-            changed = [
-                f"{path.name} was saved"
-                for path in now.files
-                if path.stat().st_mtime_ns > self._started_ns
-            ]
-        if changed:
-            raise CodeChangedError(
-                f"Code changed while the run of {stage.name} was starting: {'; '.join(changed)}.",
-                remedy="Run again.",
-            )
+    changed = []
+    for module, path in planned.files.items():
+        try:
+            same = module_digest(path) == planned.components[f"module {module}"]
+            saved = path.stat().st_mtime_ns > started_ns
+        except FileNotFoundError:
+            same, saved = False, False
+        if not same:
+            changed.append(f"{module_path(module)} changed")
+        elif saved:
+            changed.append(f"{module_path(module)} was saved")
+    if changed:
+        raise CodeChangedError(
+            f"Code changed while the run of {stage} was starting: {'; '.join(changed)}.",
+            remedy="Run again.",
+        )
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

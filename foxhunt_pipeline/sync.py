@@ -1,0 +1,147 @@
+"""Does what the plan says: one run for each stale session, then one run of the rest.
+
+Why not one run over a range of sessions: a range stamps one data version on all its partitions,
+gives checks no partition and lets one bad session stop the good ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets.stage_asset import FORCE_TAG, PLAN_TAG, SESSIONS, asset_key
+from foxhunt_pipeline.incremental.plan import Entry, Held, Plan
+
+if TYPE_CHECKING:
+    from resources.pipeline import Pipeline
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""The instance has every event; the console shows progress and failures."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One Dagster run of a sync. ``failures`` holds a line for each step that failed."""
+
+    run_id: str
+    partition: str | None
+    assets: tuple[str, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def success(self) -> bool:
+        return not self.failures
+
+
+@dataclass
+class SyncReport:
+    """What a sync planned and did."""
+
+    planned: list[Entry] = field(default_factory=list)
+    runs: list[RunResult] = field(default_factory=list)
+    held: tuple[Held, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        return all(run.success for run in self.runs)
+
+
+Watch = Callable[[Plan], None]
+Done = Callable[[RunResult], None]
+
+
+def sync(
+    pipeline: Pipeline,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    *,
+    expressions: Sequence[str] = (),
+    force: bool = False,
+    on_plan: Watch = lambda plan: None,
+    on_run: Done = lambda run: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> SyncReport:
+    """Bring the selected stages up to date, in this process.
+
+    Two syncs of one state folder take turns. A session that fails does not stop the others;
+    what depends on all sessions is run over those that are good.
+    """
+    report = SyncReport()
+    with _turn(pipeline, on_wait):
+        first = pipeline.plan(tuple(expressions), force=force)
+        on_plan(first)
+        report.planned += first.entries
+        if first.sessions:
+            instance.add_dynamic_partitions(str(SESSIONS.name), list(first.sessions))
+        for session, assets in first.sessions.items():
+            report.runs.append(_run(definitions, instance, first, session, assets, force))
+            on_run(report.runs[-1])
+        second = first
+        if first.sessions:
+            second = pipeline.plan(tuple(expressions), force=force)
+            on_plan(second)
+            report.planned += [e for e in second.entries if e.asset not in first.unpartitioned]
+        if second.unpartitioned:
+            report.runs.append(
+                _run(definitions, instance, second, None, second.unpartitioned, force)
+            )
+            on_run(report.runs[-1])
+        report.held = second.held
+    return report
+
+
+def _run(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    plan: Plan,
+    partition: str | None,
+    assets: tuple[str, ...],
+    force: bool,
+) -> RunResult:
+    keys = [asset_key(asset) for asset in assets]
+    tags = {PLAN_TAG: plan.id} | ({FORCE_TAG: "true"} if force else {})
+    job = definitions.resolve_implicit_job_def_def_for_assets(keys)
+    assert job is not None, "assets of one plan share a partitions definition"
+    result = job.execute_in_process(
+        instance=instance,
+        asset_selection=keys,
+        partition_key=partition,
+        raise_on_error=False,
+        tags=tags,
+        run_config=_QUIET,
+    )
+    failures = [
+        f"{event.step_key}: {_first_cause(event)}"
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.STEP_FAILURE
+    ]
+    if not result.success and not failures:
+        failures.append("the run failed before its first step; see its page in the UI")
+    return RunResult(result.run_id, partition, assets, tuple(failures))
+
+
+def _first_cause(event: dg.DagsterEvent) -> str:
+    data = event.step_failure_data
+    if data.user_failure_data is not None and data.user_failure_data.description:
+        return data.user_failure_data.description
+    error = data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip() if error is not None else "unknown"
+
+
+@contextmanager
+def _turn(pipeline: Pipeline, on_wait: Callable[[], None]) -> Iterator[None]:
+    pipeline.settings.state.mkdir(parents=True, exist_ok=True)
+    with (pipeline.settings.state / "sync.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
