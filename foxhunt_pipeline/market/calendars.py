@@ -35,14 +35,14 @@ CALENDARS: Mapping[str, str] = {
     "EQUS.MINI": "XNYS",
     "EQUS.PLUS": "XNYS",
     "EQUS.SUMMARY": "XNYS",
-    "FOXHUNT.SIMULATED": "XNYS",
+    "FOX.SIMULATED": "XNYS",
     "GLBX.MDP3": "CMES",
     "IEXG.TOPS": "XNYS",
-    "IFEU.IMPACT": "XLON",
+    "IFEU.IMPACT": "24/5",
     "IFUS.IMPACT": "IEPA",
     "LEAN.EQUITY": "XNYS",
     "MEMX.MEMOIR": "XNYS",
-    "NDEX.IMPACT": "XAMS",
+    "NDEX.IMPACT": "24/5",
     "OPRA.PILLAR": "XNYS",
     "XASE.PILLAR": "XNYS",
     "XBOS.ITCH": "XNYS",
@@ -56,8 +56,8 @@ CALENDARS: Mapping[str, str] = {
     "XNYS.PILLAR": "XNYS",
     "XPSX.ITCH": "XNYS",
 }
-"""Calendar by dataset, where configuration says nothing else. ICE Futures Europe and ICE Endex
-have none of their own in ``exchange_calendars``: their cities' holidays are those of the shares."""
+"""Calendar by dataset, where configuration says nothing else. ``exchange_calendars`` has none for
+ICE Futures Europe and ICE Endex, which trade on most weekdays that their cities have off."""
 
 _ROLLS: Mapping[str, dt.time] = {
     name: dt.time(16) for name in ("CMES", "CME", "CBOT", "COMEX", "NYMEX")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
@@ -106,7 +106,7 @@ class DbnFile:
             remedy=f"Supported: {', '.join(SCHEMAS)}.",
         )
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Generator[Records, None, None]:
         """All records in file order, up to 16,384 at a time, in the v3 layout without ``ts_out``.
 
         A chunk is valid until the next one is asked for.

@@ -5,7 +5,8 @@ records in the order of their key timestamp, as traded. How the records were spl
 leaves no trace: files that overlap count once, and digests are over the columns.
 
 Every file is decoded once a session: its records are spooled to one scratch file a table, from
-which each table is then written in batches, so that memory is bounded by a batch.
+which each table is then written in batches, so that memory is bounded by a batch. Only a table
+whose records are out of order is sorted in memory.
 """
 
 from __future__ import annotations
@@ -234,19 +235,30 @@ class _Spool:
             if item.files
             else self._task.source.local(item.digest)
         )
-        file = open_dbn(path, item.name)
-        router = Router(self._schema, self._calendar, file.metadata)
-        for chunk in file.chunks():
-            for route in router.routes(chunk):
-                key = (route.publisher_id, route.instrument_id, route.symbol)
-                after = self._after.get((item.digest, key))
-                if route.session == self._session and after is not None:
-                    self._hold(key, chunk[route.rows], after)
-        if file.sha256 != item.digest:
+        with path.open("rb") as whole:
+            sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
+        if sha256 != item.digest:
             raise DataError(
-                f"{item.name}: has SHA-256 {file.sha256}, and had {item.digest} when inspected.",
+                f"{item.name}: has SHA-256 {sha256}, and had {item.digest} when inspected.",
                 remedy="The file was changed in place: set landing.immutable = false, run again.",
             )
+
+        file = open_dbn(path, item.name)
+        router = Router(self._schema, self._calendar, file.metadata)
+        left = item.figures["session_records"]
+        chunks = file.chunks()
+        while left:
+            chunk = next(chunks)
+            for route in router.routes(chunk):
+                if route.session != self._session:
+                    continue
+                records = chunk[route.rows]
+                left -= len(records)
+                key = (route.publisher_id, route.instrument_id, route.symbol)
+                after = self._after.get((item.digest, key))
+                if after is not None:
+                    self._hold(key, records, after)
+        chunks.close()
 
     def _hold(self, key: Key, records: Records, after: int) -> None:
         if after >= 0:
