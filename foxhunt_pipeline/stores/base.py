@@ -72,7 +72,11 @@ class ObjectStore(Protocol):
 
     def put_file_new(self, key: str, path: Path) -> bool:
         """Create an object from a file of any size, streamed. True: stored by this call;
-        False: the key was there already (for keys that name their content)."""
+        False: the key was there already.
+
+        For keys that name their content only: the condition on an upload in parts is not atomic
+        on every server (SeaweedFS 4.48), so racers may each store it, with the same bytes.
+        """
         ...
 
     def fetch(self, key: str, path: Path, *, sha256: str, size: int) -> None:

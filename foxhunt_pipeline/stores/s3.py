@@ -32,6 +32,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     SSLError,
 )
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from foxhunt_pipeline.errors import (
     AccessDeniedError,
@@ -58,6 +59,7 @@ _jitter = random.SystemRandom()
 _LONGEST_DELAY = 10.0
 _BUSY_STATUS = {408, 409, 429}
 _BUSY_CODES = {"RequestTimeout", "SlowDown", "Throttling", "OperationAborted"}
+_BROKEN = (BotoConnectionError, HTTPClientError, IncompleteReadError, FlexibleChecksumError)
 _DENIED_CODES = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AuthFailure"}
 
 
@@ -282,7 +284,7 @@ class S3Store:
                 f"{where}: the server's certificate is not trusted.",
                 remedy="Give the CA certificates in the store's ca_bundle.",
             )
-        if isinstance(error, (HTTPClientError, IncompleteReadError, FlexibleChecksumError)):
+        if isinstance(error, _BROKEN):
             return UnavailableError(
                 f"{where}: no whole answer ({type(error).__name__}) in {self._attempts} tries.",
                 remedy="Check the endpoint and the network, then run again: that is safe.",

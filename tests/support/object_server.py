@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,26 +46,31 @@ class ObjectServer:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self, *, secret_key: str | None = None) -> Any:
+    def client(self) -> Any:
         """A boto3 client of one attempt a call."""
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=secret_key or self.secret_key,
-            config=Config(
-                s3={"addressing_style": "path"},
-                retries={"total_max_attempts": 1},
-                max_pool_connections=32,
-            ),
-        )
+        return _client(self.endpoint, self.access_key, self.secret_key)
 
     def new_bucket(self) -> str:
         """Create an empty bucket and return its name."""
         bucket = f"test-{uuid.uuid4().hex[:16]}"
         self.client().create_bucket(Bucket=bucket)
         return bucket
+
+
+@cache
+def _client(endpoint: str, access_key: str, secret_key: str) -> Any:
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        config=Config(
+            s3={"addressing_style": "path"},
+            retries={"total_max_attempts": 1},
+            max_pool_connections=32,
+        ),
+    )
 
 
 def _free_ports(count: int) -> list[int]:
