@@ -29,7 +29,7 @@ STATE_FOLDER = ".foxhunt"
 PREFIX = "FOXHUNT_"
 SHORTHANDS = {"FOXHUNT_LANDING": "landing.url"}
 """Variables with a short name, and the key each sets."""
-NOT_KEYS = {"FOXHUNT_STATE", "FOXHUNT_CONFIG", "FOXHUNT_TEST_DATA"}
+NOT_KEYS = {"FOXHUNT_STATE", "FOXHUNT_CONFIG", "FOXHUNT_TEST_DATA", "FOXHUNT_REQUIRE_TEST_DATA"}
 """Variables with the prefix that are not configuration values."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -297,7 +297,7 @@ class Settings:
 
     def values(self) -> Iterator[tuple[str, Any, str]]:
         """(key, value, origin) of every value, in the order of the configuration."""
-        for key, value in _leaves(self.config.model_dump(mode="json")):
+        for key, value in leaves(self.config.model_dump(mode="json")):
             yield key, value, self.origin(key)
 
     def _store(self, store: StoreConfig, folder: str) -> StoreConfig:
@@ -329,7 +329,7 @@ def load(folder: Path | None = None, environ: Mapping[str, str] | None = None) -
     origins: dict[str, str] = {}
     for origin, layer in layers:
         _merge(merged, layer)
-        origins.update({key: origin for key, _ in _leaves(layer)})
+        origins.update({key: origin for key, _ in leaves(layer)})
     try:
         config = Config.model_validate(merged)
     except PydanticError as error:
@@ -394,10 +394,11 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
             into[key] = json.loads(json.dumps(value)) if isinstance(value, Mapping) else value
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of every value in nested tables, in their order."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

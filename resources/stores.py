@@ -82,6 +82,14 @@ def open_store(config: StoreConfig) -> ObjectStore:
                 remedy="Give a folder's path, or s3://bucket/prefix.",
             )
         return FolderStore(Path(config.url).expanduser())
+    return S3Store(*open_client(config))
+
+
+def open_client(config: StoreConfig) -> tuple[Any, str, str]:
+    """(boto3 S3 client, bucket, prefix) of ``s3://bucket/prefix``.
+
+    Raises :class:`~foxhunt_pipeline.errors.ConfigError` for a url that names no bucket.
+    """
     bucket, _, prefix = config.url.removeprefix("s3://").partition("/")
     if not bucket:
         raise ConfigError(
@@ -104,4 +112,4 @@ def open_store(config: StoreConfig) -> ObjectStore:
         checksum=config.checksum,
         ca_bundle=str(Path(config.ca_bundle).expanduser()) if config.ca_bundle else None,
     )
-    return S3Store(resource.get_client(), bucket, check_prefix(prefix))
+    return resource.get_client(), bucket, check_prefix(prefix)

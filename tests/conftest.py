@@ -19,6 +19,8 @@ TEST_DATA = Path(os.environ.get("FOXHUNT_TEST_DATA") or ROOT.parent / "shared" /
 def test_data() -> Path:
     """Real market data as DBN files; skips where it is not at hand."""
     if not (TEST_DATA / "landing").is_dir():
+        if os.environ.get("FOXHUNT_REQUIRE_TEST_DATA"):
+            pytest.fail(f"no market data at {TEST_DATA}, and FOXHUNT_REQUIRE_TEST_DATA is set")
         pytest.skip(f"no market data at {TEST_DATA}; set FOXHUNT_TEST_DATA to a copy of it")
     return TEST_DATA
 

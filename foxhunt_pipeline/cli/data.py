@@ -61,8 +61,8 @@ def ls(as_json: bool) -> None:
         if session.reason:
             rows.append((date, session.state, "", "", 0, session.reason, 0))
     if as_json:
-        names = ("session", "state", "dataset", "schema", "instruments", "detail", "records")
-        print(json.dumps([dict(zip(names, line, strict=True)) for line in rows], indent=2))
+        heads = ("session", "state", "dataset", "schema", "instruments", "detail", "records")
+        print(json.dumps([dict(zip(heads, line, strict=True)) for line in rows], indent=2))
         return
     show(
         pipeline.settings.landing_url,

@@ -87,13 +87,8 @@ def doctor() -> int:
     checks = [
         _try("landing", lambda: _landing(pipeline)),
         _try("schemas", lambda: _schemas(pipeline)),
-        _try(
-            "artifact store",
-            lambda: _store(pipeline.artifacts.probe, pipeline.settings.artifacts.url),
-        ),
-        _try(
-            "release store", lambda: _store(pipeline.releases.probe, pipeline.settings.releases.url)
-        ),
+        _try("artifact store", lambda: _store(pipeline.artifacts, settings.artifacts.url)),
+        _try("release store", lambda: _store(pipeline.releases, settings.releases.url)),
         _try("models", lambda: _models(pipeline)),
         _try("device", lambda: _device(pipeline)),
         _try("disk", lambda: _disk(pipeline)),

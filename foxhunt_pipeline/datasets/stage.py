@@ -53,7 +53,7 @@ def build(task: Task) -> Result:
     settings = _Settings(
         embargo_ns=interval_ns(walk["embargo"]),
         validation_share=walk["validation_share"],
-        trend_quantile=task.config("labels")["trend_quantile"],
+        trend_quantile=task.config("labels.trend_quantile"),
     )
     plans = plan_windows(
         sessions,
