@@ -7,15 +7,16 @@ import time
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.market_tables import OPEN, SECOND, TIME, UNIT, bars, put, quotes, trades
 
-from foxhunt_pipeline.validation.rules import QUARANTINE, Hours, Prices, profile
+from foxhunt_pipeline.validation.rules import QUARANTINE, Hours, Prices, outliers, profile
 
-HOURS = Hours(OPEN - 2 * SECOND, OPEN + 90 * SECOND, OPEN, OPEN + 60 * SECOND)
+HOURS = Hours(OPEN - 2 * SECOND, OPEN + 16 * SECOND, OPEN, OPEN + 10 * SECOND)
 LAST, DOUBTED, SPECIAL = 128, 4, 2
 
 prices_known = st.sampled_from([Prices(True, 0.1, 20), Prices(False, 0.05, 3, tick=UNIT // 4)])
@@ -65,7 +66,8 @@ def bar_tables(draw: st.DrawFn) -> pl.DataFrame:
         ts += draw(step)
         opened = ts + draw(st.sampled_from([0, 0, 0, 1]))
         o, h, low, c = (draw(price) for _ in range(4))
-        rows.append((opened, opened + SECOND, o, h, low, c, 1))
+        closed = opened + SECOND * draw(st.sampled_from([1, 1, 1, 3]))
+        rows.append((opened, closed, o, h, low, c, 1))
     names = ["ts_event", "ts_close", "open", "high", "low", "close", "volume"]
     return pl.DataFrame(
         {
@@ -119,7 +121,7 @@ def slow_profile(
 
     seen, prints, moves = set(), [], []
     for i, r in enumerate(table):
-        known = r["ts_close"] - 1 if bar else r[key]
+        known = r[key] + SECOND - 1 if bar else r[key]
         note("outside_session", i, not hours.start <= known < hours.end)
         before = table[i - 1][key] if i else -1
         note("out_of_order", i, r[key] < before or (bar and r[key] == before))
@@ -208,25 +210,25 @@ def agree(rows: pl.DataFrame, kind: str, schema: str, prices: Prices) -> None:
     assert found.figures["rows"] == rows.height
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows=tick_tables(book=False), prices=prices_known)
 def test_trades_profile_equals_the_slow_one(rows: pl.DataFrame, prices: Prices) -> None:
     agree(rows, "trades", "trades", prices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=tick_tables(book=True), prices=prices_known)
 def test_quotes_profile_equals_the_slow_one(rows: pl.DataFrame, prices: Prices) -> None:
     agree(rows, "quotes", "mbp-10", prices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=bar_tables(), prices=prices_known)
 def test_bars_profile_equals_the_slow_one(rows: pl.DataFrame, prices: Prices) -> None:
     agree(rows, "bars", "ohlcv-1s", prices)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows=tick_tables(book=True), future=tick_tables(book=True), prices=prices_known)
 def test_quarantine_knows_nothing_of_later_rows(
     rows: pl.DataFrame, future: pl.DataFrame, prices: Prices
@@ -247,6 +249,29 @@ def test_kept_and_quarantined_are_all_rows_and_disjoint(rows: pl.DataFrame, pric
     kept = numbered.join(quarantine, on="row", how="anti")
     assert sorted(kept["row"].to_list() + removed) == list(range(rows.height))
     assert kept.filter((pl.col("size") == 0) | pl.col("price").is_null()).is_empty()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tick", [None, UNIT // 4])
+def test_outliers_of_a_long_series_equal_the_slow_ones(seed: int, tick: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    n = 900
+    steps = rng.integers(-2, 3, n) * (1 + 9 * (rng.random(n) < 0.1))
+    walk = 1000 + np.cumsum(steps)
+    price = np.where(rng.random(n) < 0.1, walk * rng.uniform(0.6, 1.5, n), walk).astype(np.int64)
+    prices = Prices(True, 0.02, 5, tick)
+    series = pl.Series(price * (UNIT // 4))
+    found = outliers(series.cast(pl.Float64), series.cast(pl.Float64), prices)
+    slow = slow_outliers([(i, p, [p]) for i, p in enumerate(series.to_list())], prices)
+    assert 20 < len(slow) < 200
+    assert set(np.flatnonzero(found)) == slow
+
+
+def test_a_wrong_first_move_is_no_measure_of_itself() -> None:
+    steady = pl.Series([100.0] * 10 + [150.0] + [100.0] * 5) * UNIT
+    assert not outliers(steady, steady, Prices(True, 0.1, 20)).any()
+    moved = pl.Series([100.0] * 9 + [101.0] + [150.0] + [100.0] * 5) * UNIT
+    assert np.flatnonzero(outliers(moved, moved, Prices(True, 0.1, 20))).tolist() == [10]
 
 
 def test_a_true_jump_is_accepted_after_three_prints() -> None:
