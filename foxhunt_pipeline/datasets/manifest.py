@@ -221,11 +221,14 @@ class DatasetManifest:
                 "universe.instruments.",
             )
         if not any(window.test_sessions for window in self.windows_of(view)):
+            missing = ", ".join(f"{day} ({why})" for day, why in [*spec.missing.items()][:5])
             raise ViewUnavailableError(
-                f"No walk-forward window has training and test rows of the {view} view "
-                f"(missing in {len(spec.missing)} of {len(self.sessions)} sessions).",
-                remedy="Deliver the missing sessions: "
-                + ", ".join(f"{day} ({why})" for day, why in list(spec.missing.items())[:5]),
+                f"No walk-forward window has training, validation and test rows of the {view} "
+                f"view (missing in {len(spec.missing)} of {len(self.sessions)} sessions).",
+                remedy=f"Deliver what is missing: {missing}."
+                if missing
+                else "The sessions are too short for horizons and embargo: lower "
+                f"labels.{view}_horizons or walk_forward.embargo, or deliver longer ones.",
             )
         return spec
 

@@ -251,3 +251,12 @@ def test_building_twice_gives_the_same(sessions: Sessions) -> None:
     assert {n: (i.digest, i.files) for n, i in first[1].items.items()} == {
         n: (i.digest, i.files) for n, i in second[1].items.items()
     }
+
+
+def test_sessions_too_short_for_their_horizons(tmp_path: Path) -> None:
+    made = Sessions(tmp_path)
+    for day in range(3):
+        made.add(day, rows=6)
+    manifest, _ = manifest_of(made.task(walk_forward={"train_sessions": 1, "embargo": "1h"}))
+    with pytest.raises(ViewUnavailableError, match="too short for horizons and embargo"):
+        manifest.require_view("bars")

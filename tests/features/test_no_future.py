@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import real_market
@@ -112,7 +112,10 @@ def check(
 
 @pytest.mark.parametrize("case", CASES)
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(share=st.floats(0.05, 0.95), seed=st.integers(0, 2**31))
 def test_garbage_after_t_leaves_features_at_t_unchanged(
