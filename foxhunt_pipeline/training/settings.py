@@ -23,7 +23,9 @@ class TrainSettings:
     accumulation: Annotated[int, Field(ge=1)] = 1
     """Parts a batch is computed in, to save memory; the step stays the same."""
     rows_per_epoch: Annotated[int, Field(ge=0)] = 0
-    """Rows drawn anew each epoch, and the most rows validated on; 0 for all."""
+    """Rows drawn anew each epoch; 0 for all."""
+    validation_rows: Annotated[int, Field(ge=0)] = 0
+    """Rows validated on, evenly spread over the validation span; 0 for all."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """Peak of the schedule: linear warm-up, then a cosine to 0."""
     warmup_share: Share = 0.05

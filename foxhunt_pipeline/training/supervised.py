@@ -233,7 +233,7 @@ def fit(
     per_epoch = min(settings.rows_per_epoch or len(train), len(train))
     total_steps = settings.epochs * math.ceil(per_epoch / settings.batch_size)
     shuffle = np.random.default_rng(seed)
-    checked = _spread(len(validation), settings.rows_per_epoch)
+    checked = _spread(len(validation), settings.validation_rows)
     epochs: list[Epoch] = []
     best, best_epoch, best_state = math.inf, 0, snapshot(module)
     step = 0

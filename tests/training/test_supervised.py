@@ -306,28 +306,27 @@ def test_an_average_of_the_weights_is_what_is_kept() -> None:
     assert kept == pytest.approx(fitted.epochs[0].validation_loss, rel=1e-6)
 
 
-def test_rows_per_epoch_limits_an_epoch_and_draws_anew() -> None:
-    seen: list[np.ndarray] = []
-
+def test_an_epoch_draws_rows_anew_and_validation_spreads_its_own() -> None:
     class Watched(Planted):
         def batch(self, rows: np.ndarray) -> Batch:
-            seen.append(rows)
+            seen[self.seed].append(rows)
             return super().batch(rows)
 
-    module = FAMILY.build(CONFIG, SPEC)
+    seen: dict[int, list[np.ndarray]] = {1: [], 2: []}
     fit(
         FAMILY,
         CONFIG,
-        module,
+        FAMILY.build(CONFIG, SPEC),
         Watched(512, CONFIG.context, (0.6, 0.3), seed=1),
-        Planted(256, CONFIG.context, (0.6, 0.3), seed=2),
-        TrainSettings(epochs=2, batch_size=64, rows_per_epoch=100),
+        Watched(256, CONFIG.context, (0.6, 0.3), seed=2),
+        TrainSettings(epochs=2, batch_size=64, rows_per_epoch=100, validation_rows=52),
         CPU,
         seed=1,
     )
-    assert [len(rows) for rows in seen] == [64, 36, 64, 36]
-    first, second = set(np.concatenate(seen[:2])), set(np.concatenate(seen[2:]))
+    assert [len(rows) for rows in seen[1]] == [64, 36, 64, 36]
+    first, second = set(np.concatenate(seen[1][:2])), set(np.concatenate(seen[1][2:]))
     assert len(first) == len(second) == 100 and first != second
+    assert [list(rows) for rows in seen[2]] == [list(range(0, 256, 5))] * 2
 
 
 def test_bf16_trains_as_fp32_does() -> None:
