@@ -107,18 +107,21 @@ class Quotes:
     """(m,): bid below ask, both there, and no gap in the feed since the last snapshot or clear."""
 
     @classmethod
-    def of_book(cls, table: pl.DataFrame, levels: int) -> Quotes:
+    def of_book(cls, table: pl.DataFrame, levels: int, *, every_record: bool = False) -> Quotes:
         """States of a ``mbp-10``, ``mbp-1`` or ``tbbo`` table, at most ``levels`` deep.
 
         Inside an event the book may be crossed on its way; only its end is a state. A feed that
-        marks no ends at all is taken record by record.
+        marks no ends at all is taken record by record, and so is one with ``every_record``: in
+        ``tbbo`` each record holds the quote before a trade, which seldom ends an event.
         """
         table = table.sort("ts_recv", maintain_order=True)
         flags = _ints(table, "flags")
         bad = _ints_seen((flags & F_MAYBE_BAD_BOOK) != 0)
         mended = _ints_seen((_ints(table, "action") == CLEAR) | ((flags & F_SNAPSHOT) != 0))
         ends = (flags & F_LAST) != 0
-        at = np.flatnonzero(ends) if ends.any() else np.arange(len(flags))
+        if every_record or not ends.any():
+            ends = np.ones_like(ends)
+        at = np.flatnonzero(ends)
         depth = min(levels, sum(name.startswith("bid_px_") for name in table.columns))
 
         def level_columns(name: str, absent: int) -> Ints:

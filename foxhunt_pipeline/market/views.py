@@ -71,7 +71,8 @@ class ViewSource:
         columns = ["ts_recv", "action", "flags"]
         for level in range(min(levels, DEPTH[schema])):
             columns += [f"{s}_{what}_{level:02d}" for s in ("bid", "ask") for what in ("px", "sz")]
-        return Quotes.of_book(clean_table(task, *self.tables[schema], columns), levels)
+        table = clean_table(task, *self.tables[schema], columns)
+        return Quotes.of_book(table, levels, every_record=schema == "tbbo")
 
 
 def view_sources(task: Task) -> Iterator[ViewSource]:

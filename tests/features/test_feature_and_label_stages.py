@@ -211,6 +211,22 @@ def test_an_instrument_without_records_in_trading_hours_has_no_item(tmp_path: Pa
     assert not task.build(features.build).items
 
 
+def test_quotes_at_trades_are_states_though_they_end_no_event(tmp_path: Path) -> None:
+    table = market_tables.quotes(levels=1).with_columns(
+        pl.lit(ord("T"), pl.UInt8).alias("action"),
+        pl.when(pl.int_range(pl.len()) % 50 == 0)
+        .then(128)
+        .otherwise(0)
+        .cast(pl.UInt8)
+        .alias("flags"),
+    )
+    task = task_of(tmp_path, [("LEAN.EQUITY", "SPY", "tbbo", table)], "labels")
+    made = task.build(labels.build)
+    px = load(task, made.items["book/LEAN.EQUITY/0/SPY"], "px")
+    assert len(np.unique(px[:2000, 0])) > 90
+    assert (load(task, made.items["bars/LEAN.EQUITY/0/SPY"], "px")[:-1] > 0).all()
+
+
 def test_a_name_with_odd_letters(tmp_path: Path) -> None:
     tables = [("LEAN.EQUITY", "BRK/B é", "trades", market_tables.trades())]
     task = task_of(tmp_path, tables, "features")
