@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic import ValidationError as PydanticError
 
 from foxhunt_pipeline.errors import ConfigError
-from foxhunt_pipeline.intervals import interval_ns as interval_ns
 
 CONFIG_FILE = "foxhunt.toml"
 STATE_FOLDER = ".foxhunt"
