@@ -68,7 +68,7 @@ def _write(task: Task, source: ViewSource, levels: int, folder: Path) -> Content
             "columns": columns,
             "rows": len(rows.ts),
             "n_levels": n_levels,
-            "source": list(source.sources.schemas),
+            "source": ", ".join(source.sources.schemas),
             "step_ns": source.step_ns,
             "undefined_rows": [int(n) for n in np.isnan(x).sum(axis=0)],
         },

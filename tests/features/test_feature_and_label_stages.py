@@ -83,8 +83,8 @@ def test_views_of_the_real_equities(test_data: Path, tmp_path: Path) -> None:
     }
     assert made.figures["rows"] == {"bars": 1170, "book": 23_400}
     sources = {name: item.figures["source"] for name, item in made.items.items()}
-    assert sources["bars/LEAN.EQUITY/0/AIG"] == ["ohlcv-1s"]
-    assert sources["book/LEAN.EQUITY/0/IBM"] == ["trades", "mbp-1"]
+    assert sources["bars/LEAN.EQUITY/0/AIG"] == "ohlcv-1s"
+    assert sources["book/LEAN.EQUITY/0/IBM"] == "trades, mbp-1"
     hours = real_market.hours("equities")
     for item in made.items.values():
         ts, x = load(task, item, "ts"), load(task, item, "x")
