@@ -62,7 +62,7 @@ def build(task: Task) -> Result:
         window_items(task.input("baselines/walk_forward"), prefix=f"predictions/{view}")
     )
     mine = list(window_items(walked))
-    champion = {"checkpoint": task.champion, "scores": _champion_scores(task)}
+    champion = {"checkpoint": task.champion, "scores": task.champion_scores}
 
     def compute(folder: Path) -> Content:
         decision = decide(task, load(task), production, mine, baselines)
@@ -117,11 +117,6 @@ def _number(number: float | None) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _champion_scores(task: Task) -> Path | None:
-    """The champion's own walk forward, where the surroundings keep it."""
-    return getattr(task, "champion_scores", None)
 
 
 # Honesty -------------------------------------------------------------------------------------
@@ -245,7 +240,7 @@ def compare_champion(
     task: Task, manifest: DatasetManifest, model: Scores, path: Path
 ) -> tuple[Paired, str]:
     """The model minus the champion on rows unseen by both, and why there may be none."""
-    record = _champion_scores(task)
+    record = task.champion_scores
     nothing = portfolio(model.take(np.zeros(len(model.ts), bool)))
     again, why = difference(nothing, nothing), ""
     try:

@@ -74,7 +74,7 @@ def score(task: Task, checkpoint: Checkpoint, data: WindowData, test: Split) -> 
     family: Family = task.family
     costs = Costs(**task.config("costs"))
     device = torch.device(task.device)
-    threads = task.config("training")["threads"]
+    threads = task.config("training.threads")
     cuda = (device.index or 0) if device.type == "cuda" else None
     with reproducible(task.seed, threads=threads, cuda=cuda):
         if isinstance(family, ForecastFamily):

@@ -2,7 +2,9 @@
 
 Two columns, ``a`` and ``b``, are autoregressive; the next three returns lean on the sign of
 their product by ``skill``, which no linear forecast can see, and on ``a`` alone by ``linear``, in
-standard deviations. With both at 0 the price is a martingale whose volatility clusters.
+standard deviations. With both at 0 the price is a martingale whose volatility clusters. ``past`` is
+the price over its mean of the last five rows, which is the part of the smoothed label (and so of
+the trend class) that is known beforehand.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from foxhunt_pipeline.models.contract import (
     parameter_count,
 )
 
-COLUMNS = ("a", "b", "noise")
+COLUMNS = ("a", "b", "noise", "past")
 HORIZONS = (1, 5)
 DAYS = tuple(f"2024-03-{day:02d}" for day in (4, 5, 6, 7, 8, 11, 12, 13, 14, 15))
 MINUTE = 60 * 10**9
@@ -77,10 +79,10 @@ class Market:
     def stream(self, session: str, symbol: str) -> Stream:
         n = self.rows
         random = self.random
-        x = np.empty((n, len(COLUMNS)), np.float32)
-        x[0] = random.standard_normal(len(COLUMNS))
+        x = np.empty((n, 3), np.float32)
+        x[0] = random.standard_normal(3)
         for t in range(1, n):
-            x[t] = 0.7 * x[t - 1] + math.sqrt(1 - 0.49) * random.standard_normal(len(COLUMNS))
+            x[t] = 0.7 * x[t - 1] + math.sqrt(1 - 0.49) * random.standard_normal(3)
         signal = self.skill * np.sign(x[:, 0] * x[:, 1]) + self.linear * x[:, 0]
         lean = np.convolve(signal, np.ones(3) / math.sqrt(3))[:n]
         wave = np.exp(0.5 * np.sin(np.arange(n) / 15 + random.uniform(0, 6)))
@@ -88,11 +90,12 @@ class Market:
         mid = 100 * np.exp(np.concatenate([[0.0], np.cumsum(moves)[:-1]]))
         y = np.full((n, len(HORIZONS)), np.nan, np.float32)
         smooth = y.copy()
-        past = np.concatenate([[mid[0]] * 4, mid])
+        padded = np.concatenate([[mid[0]] * 4, mid])
+        known = np.array([padded[t : t + 5].mean() for t in range(n)])
+        past = (np.log(mid / known) / VOLATILITY).astype(np.float32)
+        x = np.column_stack([x, past])
         for column, h in enumerate(HORIZONS):
             y[: n - h, column] = np.log(mid[h:] / mid[: n - h])
-            # A label that is partly known: the past mean is in it.
-            known = np.array([past[t : t + 5].mean() for t in range(n)])
             smooth[: n - h, column] = np.log(mid[h:] / known[: n - h])
         px = np.full((n, 6), -1, np.int64)
         e9 = np.round(mid * 1e9).astype(np.int64)
@@ -181,6 +184,13 @@ class Product(nn.Module):
         return (x[:, -1, 0] * x[:, -1, 1]).sign()[:, None] * self.weight
 
 
+class Linear(Product):
+    """weight · a of the last row: what ridge knows as well."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, -1, 0, None] * self.weight
+
+
 def _no_loss(config: ProductConfig, output: Tensor, batch: Batch) -> Tensor:
     raise NotImplementedError
 
@@ -204,6 +214,13 @@ CLASSES = ForecastFamily(
         probabilities=torch.stack([-output, torch.zeros_like(output), output], -1).softmax(-1)
     ),
 )
+
+
+class Past(Product):
+    """weight · past of the last row: knows part of the trend's label and nothing of returns."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, -1, 3, None] * self.weight
 
 
 class ProductPolicy(nn.Module):
@@ -357,7 +374,7 @@ class Chain:
         """The decision."""
         task = self.release_task()
         task.champion = champion
-        task.champion_scores = scores  # type: ignore[attr-defined]
+        task.champion_scores = scores
         item = task.build(release.build).items["decision"]
         return json.loads(task.path(item, "decision.json").read_text())
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import Market
 
 from foxhunt_pipeline.evaluation import figures
-from foxhunt_pipeline.evaluation.figures import WindowBar
+from foxhunt_pipeline.evaluation.figures import WindowBar, window_bars
 
 MINUTE = 60 * 10**9
 OPEN = int(np.datetime64("2024-03-04T14:30", "ns").astype(np.int64))
@@ -108,6 +110,19 @@ def test_distributions(columns: int) -> None:
     width, height = size(a_distribution(columns))
     assert width == pixels(6.4)
     assert height <= pixels(12)
+
+
+def test_bars_are_the_windows_spans(tmp_path: Path) -> None:
+    manifest = Market(tmp_path, sessions=4, rows=60).manifest()
+    first, second, production = window_bars(manifest, "bars")
+    assert [bar.name for bar in (first, second, production)] == ["w000", "w001", "production"]
+    spans = sorted(first.spans, key=lambda span: span[1])
+    assert [kind for kind, _, _ in spans] == ["train", "purge and embargo", "validation", "test"]
+    places = [(start, stop) for _, start, stop in spans]
+    # Training ends five rows before the last third of the second session, which validates.
+    expected = [(0, 1 + 35 / 60), (1 + 35 / 60, 1 + 40 / 60), (1 + 40 / 60, 2), (2, 3)]
+    np.testing.assert_allclose(places, expected)
+    assert "test" not in {kind for kind, _, _ in production.spans}
 
 
 def test_same_figure_same_bytes() -> None:

@@ -17,7 +17,9 @@ from synthetic import (
     POLICY,
     PRODUCT,
     Chain,
+    Linear,
     Market,
+    Past,
     Product,
     ProductConfig,
     failed,
@@ -25,7 +27,8 @@ from synthetic import (
 )
 from torch import Tensor
 
-from foxhunt_pipeline.evaluation.gates import Judgement, better_net, not_worse_net
+from foxhunt_pipeline.evaluation import release
+from foxhunt_pipeline.evaluation.gates import Judgement, better_loss, better_net, not_worse_net
 from foxhunt_pipeline.evaluation.scores import Paired
 from foxhunt_pipeline.models.contract import Forecast, InputSpec
 
@@ -68,8 +71,9 @@ def test_planted_skill_becomes_champion(tmp_path: Path, family: Any) -> None:
 
 def test_what_ridge_knows_as_well_is_not_enough(tmp_path: Path) -> None:
     """Better than no forecast, but not than the linear one: a candidate, and it says why."""
-    chain = Chain(Market(tmp_path, seed=1, skill=0.25, linear=0.4, sessions=7))
-    decision = chain.release()
+    family = dataclasses.replace(PRODUCT, build=Linear)
+    market = Market(tmp_path, seed=1, linear=0.4, sessions=7)
+    decision = Chain(market, family=family, weights=lambda w, x: x * 0 + 0.3).release()
     assert decision["decision"] == "candidate"
     assert failed(decision) == ["loss_vs_ridge"]
     row = gate(decision, "loss_vs_ridge")
@@ -86,9 +90,24 @@ def test_nothing_to_learn_makes_no_champion(tmp_path: Path, family: Any) -> None
             family=family,
             weights=strong,
         ).release()["decision"]
-        for seed in range(8)
+        for seed in range(5)
     ]
-    assert decisions == ["candidate"] * 8
+    assert decisions == ["candidate"] * 5
+
+
+def test_foretelling_what_is_known_makes_no_champion(tmp_path: Path) -> None:
+    """The smoothed label holds part of the past. Whoever reads it off classifies far better than
+    the class frequencies, on a martingale too, and is no better a forecaster for it."""
+    family = dataclasses.replace(CLASSES, build=Past)
+    market = Market(tmp_path, seed=2, sessions=7)
+    chain = Chain(market, family=family, weights=lambda w, x: x * 0 + 0.3)
+    decision = chain.release()
+    frequencies = chain.baselines.items["scorecard/bars"].figures["mean"]["overall"]
+    for horizon, figures in decision["figures"]["horizons"].items():
+        assert figures["mcc"] > 0.15
+        assert figures["cross_entropy"] < frequencies["horizons"][horizon]["cross_entropy"]
+    assert decision["decision"] == "candidate"
+    assert "loss_vs_last_value" in failed(decision)
 
 
 def martingale(rng: np.random.Generator, sessions: int, rows: int) -> np.ndarray:
@@ -105,12 +124,12 @@ def test_rate_of_false_champions_among_policies() -> None:
     Against one alone, about 5 % pass, as they must; to pass against all of them is rarer.
     """
     rng = np.random.default_rng(12)
-    sessions = np.repeat(np.array(DAYS[:4]), 150)
-    judgement = Judgement(samples=300, level=0.05, seed=0, horizon=5)
+    sessions = np.repeat(np.array(DAYS[:4]), 100)
+    judgement = Judgement(samples=200, level=0.05, seed=0, horizon=5)
     against_flat = champions = 0
-    draws = 300
+    draws = 200
     for _ in range(draws):
-        r = martingale(rng, 4, 150)
+        r = martingale(rng, 4, 100)
         noise = rng.normal(size=r.size + 4)
         side = np.sign(np.convolve(noise, np.ones(5), mode="valid"))
         mine, ridge = side * r, np.sign(rng.normal(size=r.size)) * r
@@ -123,27 +142,25 @@ def test_rate_of_false_champions_among_policies() -> None:
         flat = passes(np.zeros(r.size))
         against_flat += flat
         champions += flat and passes(r) and passes(ridge)
-    assert 0.02 <= against_flat / draws <= 0.085
+    assert 0.02 <= against_flat / draws <= 0.09
     assert champions / draws <= 0.05
     assert champions < against_flat
 
 
 def test_rate_of_false_champions_among_forecasts() -> None:
     """Forecasts fitted to noise lose more than no forecast on average: hardly any passes."""
-    from foxhunt_pipeline.evaluation.gates import better_loss
-
     rng = np.random.default_rng(3)
-    sessions = np.repeat(np.array(DAYS[:4]), 150)
-    judgement = Judgement(samples=300, level=0.05, seed=0, horizon=1)
+    sessions = np.repeat(np.array(DAYS[:4]), 100)
+    judgement = Judgement(samples=200, level=0.05, seed=0, horizon=1)
     passed = 0
-    for _ in range(300):
-        train, test = martingale(rng, 2, 150), martingale(rng, 4, 150)
+    for _ in range(200):
+        train, test = martingale(rng, 2, 100), martingale(rng, 4, 100)
         x_train, x = rng.normal(size=train.size), rng.normal(size=test.size)
         expected = x * (x_train @ train) / (x_train @ x_train)
         loss = ((test - expected) ** 2 - test**2) / np.mean(train**2)
         paired = Paired(sessions, np.arange(test.size), loss, np.zeros(test.size))
         passed += better_loss("last_value", judgement, paired).passed
-    assert passed / 300 <= 0.05
+    assert passed / 200 <= 0.05
 
 
 def test_losing_money_beyond_noise_fails_a_forecast() -> None:
@@ -215,7 +232,7 @@ def test_a_checkpoint_that_reads_other_data(
     assert key.rstrip("s") in row["detail"]
 
 
-@pytest.mark.parametrize("cut", [0, 8, 1000, -5])
+@pytest.mark.parametrize("cut", [0, 8, 100, -1])
 def test_a_truncated_file(tmp_path: Path, cut: int) -> None:
     chain = Chain(small(tmp_path))
     task = chain.release_task()
@@ -405,14 +422,12 @@ def test_policies_are_compared_by_their_net_pnl(tmp_path: Path) -> None:
 
 
 def test_a_decision_is_reused_until_the_champion_changes(skilled: Chain, tmp_path: Path) -> None:
-    from foxhunt_pipeline.evaluation import release
-
     task = skilled.release_task()
     task.build(release.build)
     artifact = task.build(release.build)
     assert task.reused == ["decision"]
     assert artifact.items["checkpoint"].files == skilled.training.items["production"].files
     assert artifact.figures["decision"] == "champion"
-    task.champion = checkpoint_of(earlier(tmp_path, 1.0))
+    task.champion = checkpoint_of(earlier(tmp_path, 0.99))
     assert task.build(release.build).figures["decision"] == "candidate"
     assert task.computed == ["decision"]
