@@ -219,6 +219,17 @@ def test_without_quotes_orders_are_filled_at_the_first_trade_after(
     assert (px[-1, [BUY_FILL, SELL_FILL, NEXT_MARK]] == UNDEFINED).all()
 
 
+def test_a_trade_at_the_very_time_of_the_row_is_neither_in_it_nor_its_fill() -> None:
+    table = market_tables.trades()  # every 20 s from the open on
+    prints = Prints.of_trades(table)
+    bars = clock.bars(prints, None, HOURS, MINUTE)
+    px = clock.bars_prices(bars, prints, None, MINUTE)
+    assert (table["ts_recv"].to_physical() == int(bars.ts[4])).any()
+    price = table["price"].to_numpy()
+    assert bars.close[4] == price[5 * 3 - 1]
+    assert px[4, BUY_FILL] == px[4, SELL_FILL] == price[5 * 3 + 1]
+
+
 def test_without_a_trade_in_the_next_step_nothing_is_filled() -> None:
     table = market_tables.trades().filter(
         ~pl.col("ts_recv")
