@@ -79,6 +79,4 @@ def reverting(
 
 
 def reverting_split(signals: Sequence[np.ndarray], moves: Sequence[np.ndarray]) -> Split:
-    return split(
-        [segment(prices(m), s[:, None]) for s, m in zip(signals, moves, strict=True)]
-    )
+    return split([segment(prices(m), s[:, None]) for s, m in zip(signals, moves, strict=True)])
