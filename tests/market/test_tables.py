@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import databento
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.deliveries import Interval, Mapped, compress, look, make_tables, metadata, read
 from support.task import FolderTask
 
@@ -315,9 +319,9 @@ def test_a_daily_bar_belongs_to_the_session_in_which_it_ends(tmp_path: Path) -> 
 
 
 def test_an_unknown_universe_says_what_was_delivered(test_data: Path, tmp_path: Path) -> None:
-    settings = Config.model_validate({"universe": {"instruments": ["MSFT"]}})
+    config = Config.model_validate({"universe": {"instruments": ["MSFT"]}})
     with pytest.raises(DataError, match=r"none of the universe.*Delivered: ESH4"):
-        make_tables(test_data / "landing/futures", tmp_path, "2023-12-26", settings)
+        make_tables(test_data / "landing/futures", tmp_path, "2023-12-26", config)
 
 
 def test_christmas_trades_belong_to_the_next_session(test_data: Path, tmp_path: Path) -> None:
@@ -331,8 +335,8 @@ def test_christmas_trades_belong_to_the_next_session(test_data: Path, tmp_path: 
 def test_a_copied_landing_may_change_afterwards(tmp_path: Path) -> None:
     head = metadata("trades", symbols={"X": 7})
     landing = landed(tmp_path / "landing", head, trades([MONDAY]).tobytes())
-    settings = Config.model_validate({"landing": {"immutable": False}})
-    first, _ = make_tables(landing, tmp_path, "2013-10-07", settings)
+    config = Config.model_validate({"landing": {"immutable": False}})
+    first, _ = make_tables(landing, tmp_path, "2013-10-07", config)
     assert first.items
     _, surveyed = look(landing, tmp_path / "state")
     source = SurveyedSource(surveyed, FolderLanding(landing))
@@ -370,3 +374,48 @@ def test_only_tables_that_are_new_are_computed(tmp_path: Path) -> None:
     again = task.build(tables.build)
     assert len(again.items) == len(task.reused) == 2
     assert task.computed == []
+
+
+CUTS = st.lists(st.integers(1, 59), max_size=3, unique=True).map(sorted)
+SPANS = st.tuples(st.integers(0, 59), st.integers(1, 60), st.sampled_from([(7,), (8,), (7, 8)]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seconds=st.lists(st.integers(0, 59), min_size=1, max_size=30).map(sorted),
+    instruments_=st.randoms(use_true_random=False),
+    cuts=CUTS,
+    split_by_symbol=st.booleans(),
+    again=st.lists(SPANS, max_size=3),
+)
+def test_any_split_and_any_overlap_give_the_same_tables(
+    tmp_path_factory: pytest.TempPathFactory,
+    seconds: list[int],
+    instruments_: random.Random,
+    cuts: list[int],
+    split_by_symbol: bool,
+    again: list[tuple[int, int, tuple[int, ...]]],
+) -> None:
+    records = trades([MONDAY + s * 10**9 for s in seconds])
+    records["instrument_id"] = [instruments_.choice([7, 8]) for _ in seconds]
+    groups = [(7,), (8,)] if split_by_symbol else [(7, 8)]
+    edges = [0, *cuts, 60]
+    spans = [(a, b, g) for a, b in pairwise(edges) for g in groups]
+    folder = tmp_path_factory.mktemp("split")
+    for name, deliveries in (("whole", [(0, 60, (7, 8))]), ("split", [*spans, *again])):
+        (folder / name).mkdir()
+        for n, (first, after, ids) in enumerate(deliveries):
+            key = (records["ts_recv"].astype(np.int64) - MONDAY) // 10**9
+            chosen = records[
+                (key >= first) & (key < after) & np.isin(records["instrument_id"], ids)
+            ]
+            head = metadata(
+                "trades",
+                start=MONDAY + first * 10**9,
+                end=MONDAY + max(after, first + 1) * 10**9,
+                symbols={"X": 7, "Y": 8},
+            )
+            (folder / name / f"{n}.dbn").write_bytes(head + chosen.tobytes())
+    made = [make_tables(folder / name, folder / f"of {name}", "2013-10-07")[0].items
+            for name in ("whole", "split")]  # fmt: skip
+    assert {n: i.digest for n, i in made[0].items()} == {n: i.digest for n, i in made[1].items()}
