@@ -324,3 +324,31 @@ def test_half_a_million_trades_take_well_under_a_second(
     record_property("million_rows_per_cpu_second", 0.45 / min(ended))
     print(f"{0.45 / min(ended):.1f} M rows per CPU-second, wrong_print={wrong_print}")
     assert min(ended) < 1.0
+
+
+def test_silence_starts_where_the_last_of_overlapping_bars_ends() -> None:
+    rows = bars(3).with_columns(
+        ts_event=pl.Series([OPEN, OPEN + SECOND, OPEN + 9 * SECOND]).cast(TIME),
+        ts_close=pl.Series([OPEN + 4 * SECOND, OPEN + 2 * SECOND, OPEN + 10 * SECOND]).cast(TIME),
+    )
+    found = profile(rows, "ohlcv-1s", HOURS, Prices(True, 0.1, 20))
+    assert found.figures["longest_silence_minutes"] == 5 / 60
+
+
+def test_bounds_include_their_start_and_exclude_their_end() -> None:
+    at = [HOURS.start - 1, HOURS.start, HOURS.open, HOURS.close - 1, HOURS.close, HOURS.end - 1]
+    rows = quotes(7).with_columns(
+        ts_recv=pl.Series([*at, HOURS.end]).cast(TIME), ask_px_00=pl.col("bid_px_00")
+    )
+    found = profile(rows, "mbp-10", HOURS, Prices(True, 0.1, 20))
+    assert found.quarantine.rows() == [(0, "outside_session"), (6, "outside_session")]
+    assert [o["row"] for o in found.offenders["locked_regular"]] == [2, 3]
+
+
+def test_a_low_far_below_is_an_outlier_and_equal_levels_are_out_of_order() -> None:
+    within = Hours(OPEN - SECOND, OPEN + 86_400 * SECOND, OPEN, OPEN + SECOND)
+    prices = Prices(True, 0.1, 20)
+    low = put(bars(), 60, low=50 * UNIT)
+    assert profile(low, "ohlcv-1m", within, prices).quarantine.rows() == [(60, "outlier")]
+    book = quotes(20).with_columns(ask_px_01=pl.col("ask_px_00"))
+    assert profile(book, "mbp-10", within, prices).figures["unordered_levels"] == 20
