@@ -78,17 +78,14 @@ def judge(
         place = test.locate(rows[mine])[1] - segment.start
         span = slice(segment.start, segment.stop)
         n, h = segment.stop - segment.start, test.n_horizons
-
-        def spread(values: Any, shape: tuple[int, ...], blank: float, at: Any = place) -> Any:
-            full = np.full(shape, blank)
-            if values is not None:
-                full[at] = values
-            return full
-
-        aims = spread(targets[mine], (n,), 0.0)
+        aims, decided = np.zeros(n), np.zeros(n, bool)
+        expected, classes = np.full((n, h), np.nan), np.full((n, h, 3), np.nan)
+        aims[place], decided[place] = targets[mine], True
+        if forecast is not None:
+            expected[place] = forecast[mine]
+        if probabilities is not None:
+            classes[place] = probabilities[mine]
         filled = backtest(value(segment.px[span], costs, segment.stream.has_quotes), aims)
-        expected = spread(None if forecast is None else forecast[mine], (n, h), np.nan)
-        classes = spread(None if probabilities is None else probabilities[mine], (n, h, 3), np.nan)
         actual = np.asarray(segment.y[span], np.float32)
         loss = np.mean(((actual - expected) / (1.0 if scale is None else scale)) ** 2, axis=1)
         parts.append(
@@ -96,7 +93,7 @@ def judge(
                 streams=(segment.stream.id,),
                 stream=np.zeros(n, np.int32),
                 ts=np.asarray(segment.ts[span], np.int64),
-                decided=spread(True, (n,), 0.0).astype(bool),
+                decided=decided,
                 actual=actual,
                 trend=segment.trend[span].astype(np.int8),
                 forecast=expected.astype(np.float32),
@@ -171,7 +168,11 @@ def scorecard(
             found[contestant] = {
                 "overall": judged(whole),
                 "windows": {window: judged(rows) for window, rows in windows.items()},
-                "sessions": {day: judged(whole.of_sessions([day])) for day in whole.sessions},
+                "sessions": {
+                    day: judged(rows.of_sessions([day]))
+                    for rows in windows.values()
+                    for day in rows.sessions
+                },
             }
         return Content(digest_of([item.digest for item in items], found), found)
 
