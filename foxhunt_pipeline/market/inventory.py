@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from foxhunt_pipeline.errors import DataError, FoxhuntError
+from foxhunt_pipeline.errors import DataError, FoxhuntError, NotFoundError
 from foxhunt_pipeline.market.calendars import calendar_for
 from foxhunt_pipeline.market.dbn import Metadata, open_dbn
 from foxhunt_pipeline.market.facts import FileFacts, Span
@@ -81,7 +81,11 @@ class Inventory:
         with self._open() as memory:
             for file in files:
                 manifest = manifests.get(file.folder, {})
-                facts = self._judge(file, manifest, memory, now_ns, progress)
+                try:
+                    facts = self._judge(file, manifest, memory, now_ns, progress)
+                except (OSError, NotFoundError) as error:
+                    reason = f"cannot be read now: {error}"
+                    facts = FileFacts(file.name, file.size, file.version, "arriving", reason)
                 judged.append(replace(facts, conditions=conditions.get(file.folder, {})))
         there = {file.name for file in files}
         for folder, manifest in manifests.items():
@@ -104,6 +108,10 @@ class Inventory:
             known = known or FileFacts(file.name, file.size, file.version, "arriving")
             return replace(known, status="arriving", reason=reason)
 
+        if not file.name.isprintable():
+            name = file.name.encode("utf-8", "backslashreplace").decode()
+            reason = f"{name!r}: the name cannot be printed. Rename the file."
+            return FileFacts(name, file.size, file.version, "refused", reason)
         if manifest is None:
             return arriving("manifest.json beside it cannot be read yet")
         listed = manifest.get(file.name.rpartition("/")[2])

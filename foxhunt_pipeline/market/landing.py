@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,20 +106,20 @@ def is_candidate(name: str) -> bool:
 
 
 class FolderLanding:
-    """A folder, which may be read-only."""
+    """A folder, which may be read-only. Links to files are followed, links to folders are not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def list(self) -> Sequence[LandedFile]:
         """Raises :class:`ConfigError` if the folder is not there or cannot be read."""
-        try:
-            return sorted(_walk(self.folder, ""), key=lambda file: file.name)
-        except (FileNotFoundError, NotADirectoryError):
+        if not self.folder.is_dir():
             raise ConfigError(
                 f"The landing {self.folder} is not a folder.",
                 remedy="Set landing.url or FOXHUNT_LANDING to where the DBN files are.",
-            ) from None
+            )
+        try:
+            return sorted(_walk(self.folder, ""), key=lambda file: file.name)
         except PermissionError as error:
             raise ConfigError(
                 f"The landing cannot be read: {error.filename}: permission denied.",
@@ -142,12 +142,14 @@ def _walk(folder: Path, prefix: str) -> Iterator[LandedFile]:
             name = prefix + entry.name
             if not is_candidate(name):
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(folder / entry.name, f"{name}/")
-            elif entry.is_file():
-                stat = entry.stat()
-                version = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
-                yield LandedFile(name, stat.st_size, version, stat.st_mtime_ns)
+            # What is removed while one looks is not there.
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _walk(folder / entry.name, f"{name}/")
+                elif entry.is_file():
+                    stat = entry.stat()
+                    version = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
+                    yield LandedFile(name, stat.st_size, version, stat.st_mtime_ns)
 
 
 class S3Landing:

@@ -325,3 +325,25 @@ def test_names_are_relative_and_support_files_are_left_out(tmp_path: Path) -> No
     assert [file.is_document for file in listed] == [False, True]
     assert FolderLanding(tmp_path).local(listed[0]) == tmp_path / "a/b/c.dbn"
     assert LandedFile("x.dbn", 1, "v").folder == ""
+
+
+def test_unreadable_files_and_strange_names_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = tmp_path / "landing"
+    week(landing)
+    (landing / os.fsdecode(b"latin-\xe9.dbn")).write_bytes(b"x")
+    (landing / "two\nlines.dbn").write_bytes(b"x")
+    local = FolderLanding.local
+
+    def gone(self: FolderLanding, file: LandedFile) -> Path:
+        if file.name == "3.dbn.zst":
+            (self.folder / file.name).unlink()
+        return local(self, file)
+
+    monkeypatch.setattr(FolderLanding, "local", gone)
+    _, surveyed = look(landing, tmp_path / "state")
+    assert list(surveyed.ready()) == [d for d in SESSIONS if d != "2013-10-10"]
+    assert {f.name for f in surveyed.refused} == {"latin-\\udce9.dbn", "two\nlines.dbn"}
+    (arriving,) = surveyed.arriving
+    assert "3.dbn.zst is not in the landing" in arriving.reason
