@@ -125,12 +125,10 @@ def test_no_two_assets_or_partitions_share_a_place(
         )
         for n, key in enumerate(keys)
     }
-    plain = [source([*key, "plain"], checkpoint(900 + n)) for n, key in enumerate(keys)]
     for partition in AWKWARD:
         assert run(instance, manager, *assets.values(), partition_key=partition).success
-    assert run(instance, manager, *plain).success
     pointers = [h.key for h in manager.store.list("checkpoints") if h.key.endswith("current.json")]
-    assert len(pointers) == len(set(pointers)) == len(keys) * len(AWKWARD) + len(keys)
+    assert len(pointers) == len(set(pointers)) == len(keys) * len(AWKWARD)
     for n, key in enumerate(keys):
         seen: list[Any] = []
         run(instance, manager, sink(key, seen), assets[tuple(key)].to_source_asset())
@@ -138,6 +136,23 @@ def test_no_two_assets_or_partitions_share_a_place(
         assert {partition: number(made) for partition, made in given.items()} == {
             partition: 100 * n + i for i, partition in enumerate(AWKWARD)
         }
+
+
+def test_a_partition_cannot_take_the_pointers_place_nor_a_dot_join_keys(
+    tmp_path: Path, instance: DagsterInstance
+) -> None:
+    manager = CheckpointIOManager(url=str(tmp_path / "store"))
+    partitions = StaticPartitionsDefinition(["current.json"])
+    run(instance, manager, source(["a"], checkpoint(1)), source(["a", "b"], checkpoint(2)))
+    for key, seed in ((["a"], 3), (["a.b"], 4)):
+        made = source(key, checkpoint(seed), partitions_def=partitions)
+        run(instance, manager, made, partition_key="current.json")
+    seen: list[Any] = []
+    for key in (["a"], ["a", "b"]):
+        run(instance, manager, sink(key, seen), source(key, checkpoint(9)).to_source_asset())
+    assert [number(made) for made in seen] == [1, 2]
+    pointers = {h.key for h in manager.store.list("checkpoints") if h.key.endswith("/current.json")}
+    assert len(pointers) == 4
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,35 @@ def test_sixteen_processes_publish_at_once(store_config: StoreConfig, tmp_path: 
     assert 14 <= pointer.sequence <= 16
 
 
+class Meeting:
+    """A store whose listings are given out only when every racer has one: the worst race."""
+
+    def __init__(self, store: ObjectStore, racers: int) -> None:
+        self._store = store
+        self._all_listed = threading.Barrier(racers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def list(self, prefix: str) -> Any:
+        listed = [*self._store.list(prefix)]
+        self._all_listed.wait()
+        return iter(listed)
+
+
+def test_publishers_that_all_saw_the_same_releases_agree(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    publish(object_store, "tlob", made(tmp_path, 99), manifest())
+    files = [made(tmp_path, seed) for seed in range(4)] * 2
+    meeting = Meeting(object_store, len(files))
+    with ThreadPoolExecutor(len(files)) as pool:
+        found = [*pool.map(lambda file: publish(meeting, "tlob", file, manifest()), files)]
+    assert len(whole(object_store, "tlob")) == 5
+    assert {release.number for release in found} == {2, 3, 4, 5}
+    assert [release.version for release in found[:4]] == [r.version for r in found[4:]]
+
+
 def test_sixteen_threads_promote_at_once(object_store: ObjectStore, tmp_path: Path) -> None:
     versions = [
         publish(object_store, "tlob", made(tmp_path, seed), manifest()).version
