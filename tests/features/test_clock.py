@@ -168,6 +168,15 @@ def test_an_unsound_book_has_no_prices(bid: int | None, ask: int | None) -> None
     assert (clock.bars_prices(bars, prints, quotes, 20 * SECOND)[at][:, [0, 1, MARK]] < 0).all()
 
 
+def test_a_side_that_comes_or_goes_is_no_order_flow() -> None:
+    table = market_tables.quotes()
+    before = Quotes.of_book(table, 1).order_flow()
+    assert before[29:33].all()
+    wrong = market_tables.put(table, 30, ask_px_00=None)
+    after = Quotes.of_book(wrong, 1).order_flow()
+    assert after[29:33].tolist() == [before[29], 0, 0, before[32]]
+
+
 def test_a_gap_in_the_feed_holds_until_the_book_is_cleared() -> None:
     table = market_tables.put(market_tables.quotes(), 40, flags=128 | 4)
     assert not Quotes.of_book(table, 1).sound[40:].any()

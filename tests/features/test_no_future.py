@@ -93,7 +93,8 @@ def check(
     tables["trades"] = sides(tables["trades"]) if "trades" in tables else pl.DataFrame()
     tables = {s: table for s, table in tables.items() if len(table)}
     rows, px = rows_of(view, tables, market)
-    at = min(int(share * len(rows.ts)), len(rows.ts) - 5)
+    horizon = 3 if view == "bars" else 30
+    at = min(int(share * len(rows.ts)), len(rows.ts) - horizon - 2)
     t = int(rows.ts[at])
     ruined, ruined_px = rows_of(
         view, {s: garbage(table, t, seed) for s, table in tables.items()}, market
@@ -105,9 +106,10 @@ def check(
     np.testing.assert_array_equal(px[: at + 1, [0, 1, 4]], ruined_px[: at + 1, [0, 1, 4]])
     np.testing.assert_array_equal(px[:at], ruined_px[:at])
     for labels in (forward_returns, smoothed_returns):
-        before, after = labels(px[:, 4], (1, 3)), labels(ruined_px[:, 4], (1, 3))
-        np.testing.assert_array_equal(before[: at - 2], after[: at - 2])
-        assert not np.array_equal(before[at - 2 : at + 1], after[at - 2 : at + 1], equal_nan=True)
+        before, after = (labels(p[:, 4], (horizon,))[: at + 1, 0] for p in (px, ruined_px))
+        reach = max(at - horizon + 1, 0)  # the first row whose label ends after t
+        np.testing.assert_array_equal(before[:reach], after[:reach])
+        assert not np.array_equal(before[reach:], after[reach:], equal_nan=True)
 
 
 @pytest.mark.parametrize("case", CASES)
