@@ -9,6 +9,7 @@ import dagster as dg
 
 from assets.shown import numbers, plot, table
 from assets.stage_asset import stage_asset
+from foxhunt_pipeline.artifacts import Figures
 from foxhunt_pipeline.incremental.build import Outcome
 from resources.pipeline import Pipeline
 
@@ -41,14 +42,7 @@ def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
         | {key: value for key, value in item.figures.items() if not isinstance(value, list)}
         for name, item in items.items()
     ]
-    curves = {
-        name: (
-            [epoch["loss"] for epoch in item.figures["epochs"]],
-            [epoch["validation_loss"] for epoch in item.figures["epochs"]],
-        )
-        for name, item in items.items()
-        if item.figures.get("epochs")
-    }
+    curves = {name: curve for name, item in items.items() if (curve := _curve(item.figures))}
     metadata: dict[str, Any] = {
         "windows": len(items),
         "windows_trained": len(outcome.computed),
@@ -60,6 +54,15 @@ def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
         title = f"Loss of {outcome.artifact.stage}"
         metadata["loss_curves"] = plot(losses(curves, title), "loss by epoch and window")
     return metadata
+
+
+def _curve(figures: Figures) -> tuple[list[float], list[float]] | None:
+    """Training loss by epoch, or by update of a policy, and what validation said."""
+    if epochs := figures.get("epochs"):
+        return [e["loss"] for e in epochs], [e["validation_loss"] for e in epochs]
+    if points := [p for p in figures.get("curve", []) if p.get("validation") is not None]:
+        return [p["loss"] for p in points], [p["validation"] for p in points]
+    return None
 
 
 def _walk_forward(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:

@@ -87,10 +87,10 @@ def stage_asset(
         if judge is not None:
             yield from judge(outcome)
         version = dg.DataVersion(outcome.artifact.data_version)
-        if value is None:
-            yield dg.MaterializeResult(metadata=metadata, data_version=version)
-        else:
-            yield dg.Output(value(pipeline, outcome), metadata=metadata, data_version=version)
+        result: dg.MaterializeResult[Any] = dg.MaterializeResult(
+            metadata=metadata, data_version=version
+        )
+        yield result if value is None else result._replace(value=value(pipeline, outcome))
         pipeline.index.succeeded(outcome.manifest)
 
     return compute

@@ -34,33 +34,33 @@ def init(
     landing: Annotated[str, typer.Option(help="Folder or s3:// prefix of DBN files.")] = "",
 ) -> None:
     """Write a commented foxhunt.toml."""
-    from foxhunt_pipeline.cli import setup
+    from foxhunt_pipeline.cli import project
 
-    setup.init(folder, landing)
+    project.init(folder, landing)
 
 
 @app.command()
 def doctor() -> None:
     """Check the landing, the stores, the device and the disk, and estimate the time."""
-    from foxhunt_pipeline.cli import setup
+    from foxhunt_pipeline.cli import project
 
-    raise typer.Exit(setup.doctor())
+    raise typer.Exit(project.doctor())
 
 
 @app.command()
 def status() -> None:
     """What is current, what is behind and what failed. Exit code 1 if anything is behind."""
-    from foxhunt_pipeline.cli import setup
+    from foxhunt_pipeline.cli import project
 
-    raise typer.Exit(setup.status())
+    raise typer.Exit(project.status())
 
 
 @config_app.command("show")
 def config_show(as_json: AsJson = False) -> None:
     """Every value with its origin."""
-    from foxhunt_pipeline.cli import setup
+    from foxhunt_pipeline.cli import project
 
-    setup.show_config(as_json)
+    project.show_config(as_json)
 
 
 @app.command()

@@ -13,8 +13,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.state import AcceleratorState, GradientState, PartialState  # type: ignore[import-untyped]
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from foxhunt_pipeline.training.device import Device
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import nn
 

@@ -164,7 +164,7 @@ def _checked(
 
 def _trading_days(first: dt.date, count: int) -> list[_Day]:
     """The first ``count`` New York Stock Exchange sessions from ``first`` on."""
-    import exchange_calendars  # type: ignore[import-untyped]  # takes a third of a second
+    import exchange_calendars
 
     last = first + dt.timedelta(days=15 + count * 8 // 5)
     with warnings.catch_warnings():
