@@ -2,7 +2,7 @@
 
 The closure of a module is the module itself and every first-party module that it imports,
 transitively, with the parents' ``__init__`` modules. Its digest is over syntax trees without
-docstrings (comments and layout are not in the tree), the versions of the third-party
+bare strings (comments and layout are not in the tree), the versions of the third-party
 distributions imported, and Python's minor version, because ``ast.dump`` differs between them.
 Imports under ``TYPE_CHECKING`` do not run and do not count; conditional and function-level
 imports may run and count.
@@ -230,17 +230,22 @@ def _source(data: bytes, path: Path) -> tuple[str, tuple[str, ...]]:
     tree = _parse(path, data)
     lines = []
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if body and isinstance(body[0], ast.Expr) and _is_text(body[0].value):
-                node.body = body[1:]
-        elif isinstance(node, ast.Call) and _dotted(node.func) in _DYNAMIC:
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list):
+                setattr(node, field, [inner for inner in block if not _is_text(inner)])
+        if isinstance(node, ast.Call) and _dotted(node.func) in _DYNAMIC:
             lines.append(str(node.lineno))
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(lines)
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a bare string: a docstring, or one below a field of a class."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _dotted(node: ast.expr) -> str:

@@ -54,6 +54,7 @@ def test_only_what_is_imported_counts(write: Write) -> None:
         "# a comment\ndef add(a, b):\n    return a + b\n",
         'def add(a, b):\n    """Say what it does."""\n    return a + b\n',
         '"""Module docstring."""\n\n\ndef add(\n    a,\n    b,\n):\n    return (a + b)\n',
+        'def add(a, b):\n    return a + b\n    """Said after the fact."""\n',
     ],
 )
 def test_comments_docstrings_and_layout_do_not_count(write: Write, same: str) -> None:
