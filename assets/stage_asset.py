@@ -14,6 +14,8 @@ from resources.pipeline import Pipeline
 SESSIONS = dg.DynamicPartitionsDefinition(name="session")
 PLAN_TAG = "foxhunt/plan"
 FORCE_TAG = "foxhunt/force"
+SYNC_TAG = "foxhunt/sync"
+"""On the runs of a sync that a run asked for: that run's id."""
 
 Describe = Callable[[Pipeline, Outcome], Mapping[str, Any]]
 Finish = Callable[[Pipeline, Outcome], Mapping[str, Any]]

@@ -9,15 +9,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
-from assets.stage_asset import asset_key
+from assets.stage_asset import SYNC_TAG, asset_key
 from foxhunt_pipeline.artifacts import digest_of
+from foxhunt_pipeline.incremental.stages import LANDING
+from foxhunt_pipeline.market.landing import LandedFile
 from resources.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -26,9 +30,27 @@ if TYPE_CHECKING:
     )
 
 SYNC = "sync"
-MAX_RUNTIME_SECONDS = 6 * 3600
+TURN_TAG = "foxhunt/turn"
+"""Runs with the same value are run one after the other (``dagster.yaml``)."""
 LOOKS = 10
 """Looks at a landing that never holds still before what is whole in it is taken."""
+LAST_LINES = 15
+"""Of what a failed sync said, in the failure of its run."""
+LINKS = 25
+"""Most links from a sync's run to the runs that it made."""
+GRACE_SECONDS = 20
+"""That a sync told to end has to end its run, before it is killed."""
+PLAN_SECONDS = 45
+"""Longest that a sensor waits for a plan; Dagster gives a sensor 60 s."""
+
+_UNDER_WAY = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_YET_TO_PLAN = _UNDER_WAY[:3]
 
 
 class SyncConfig(dg.Config):
@@ -38,24 +60,29 @@ class SyncConfig(dg.Config):
     force: bool = False
 
 
-@dg.op
+@dg.op(description="Runs foxhunt sync with the code that is on disk now; its log is this log.")
 def plan_and_build(context: dg.OpExecutionContext, config: SyncConfig) -> None:
-    """Run ``foxhunt sync`` with the code that is on disk now."""
-    command = [sys.executable, "-m", "foxhunt_pipeline", "sync"]
-    command += [part for expression in config.select for part in ("--select", expression)]
-    command += ["--force"] if config.force else []
-    with _child(command, context.instance) as child:
+    """Fails, with the last lines, if the sync does. The output links to the runs made."""
+    arguments = ["sync", "--within", context.run_id]
+    arguments += [part for expression in config.select for part in ("--select", expression)]
+    arguments += ["--force"] if config.force else []
+    said: deque[str] = deque(maxlen=LAST_LINES)
+    with _child(arguments, context.instance) as child:
         assert child.stdout is not None
         for line in child.stdout:
-            context.log.info(line.rstrip())
+            said.append(line.rstrip())
+            context.log.info(said[-1])
+    links = _links(context.instance, context.run_id)
     if child.returncode:
         raise dg.Failure(
-            f"foxhunt sync ended with exit code {child.returncode}; its last lines say why.",
+            "\n".join([f"foxhunt sync ended with exit code {child.returncode}:", *said]),
+            metadata=links,
             allow_retries=False,
         )
+    context.add_output_metadata(links)
 
 
-@dg.job(name=SYNC, tags={"dagster/max_runtime": MAX_RUNTIME_SECONDS})
+@dg.job(name=SYNC, tags={TURN_TAG: SYNC})
 def sync_job() -> None:
     """Rebuild what is stale: a run for each stale session, then one run of the rest."""
     plan_and_build()
@@ -70,13 +97,16 @@ def automation(pipeline: Pipeline) -> dg.Definitions:
         job=sync_job,
         cron_schedule=f"{int(minute)} {int(hour)} * * *",
         execution_timezone=config.nightly_timezone,
+        default_status=(
+            dg.DefaultScheduleStatus.RUNNING if config.enabled else dg.DefaultScheduleStatus.STOPPED
+        ),
         description="Every night: whatever the day's data or code made stale.",
     )
     groups = dict.fromkeys(stage.group for stage in pipeline.stages.values())
     return dg.Definitions(
         jobs=[sync_job, *(_group_job(pipeline, group) for group in groups)],
         schedules=[nightly],
-        sensors=[_new_market_data(pipeline), _sync_sensor(config.landing_interval_seconds)],
+        sensors=[_new_market_data(pipeline), _sync_when_stale(config.landing_interval_seconds)],
     )
 
 
@@ -85,44 +115,94 @@ def _group_job(pipeline: Pipeline, group: str) -> "UnresolvedAssetJobDefinition"
     return dg.define_asset_job(
         name=f"{group}_job",
         selection=dg.AssetSelection.assets(*(asset_key(name) for name in stages)),
-        description=f"Materialize {', '.join(stages)}, stale or not.",
+        description=f"Materialize {', '.join(stages)}; what is unchanged is reused.",
     )
 
 
 def _new_market_data(pipeline: Pipeline) -> dg.SensorDefinition:
+    config = pipeline.config.automation
+    settle_seconds = pipeline.config.landing.settle_seconds
+
     @dg.sensor(
         name="new_market_data",
         job=sync_job,
-        minimum_interval_seconds=pipeline.config.automation.landing_interval_seconds,
-        description="Starts a sync when files of the landing are new, changed or gone.",
+        minimum_interval_seconds=config.landing_interval_seconds,
+        default_status=(
+            dg.DefaultSensorStatus.RUNNING if config.enabled else dg.DefaultSensorStatus.STOPPED
+        ),
+        description="Starts a sync when files of the landing are new, changed or gone, and when "
+        "a session has waited long enough for the rest of its files.",
     )
     def new_market_data(
         context: dg.SensorEvaluationContext,
     ) -> dg.SensorResult | dg.SkipReason:
-        files = sorted((f.name, f.size, f.version) for f in pipeline.landing.list())
-        listing = digest_of(files)
-        cursor = json.loads(context.cursor or "{}")
+        # The cursor names whole listings by digest, so it stays small and no arrival is lost:
+        # not one in the same second as another, nor a late one, nor an old file put back.
+        # acted: listing that a sync was started for. seen, looks: listing of the last look, and
+        # looks since one was acted on. late, quiet: see below.
+        cursor: dict[str, Any] = json.loads(context.cursor or "{}")
+        files = pipeline.landing.list()
+        listing = digest_of(sorted((file.name, file.size, file.version) for file in files))
         if not files and "acted" not in cursor:
             return dg.SkipReason(f"There are no files at {pipeline.settings.landing_url}.")
         if listing == cursor.get("acted"):
-            return dg.SkipReason(f"{len(files)} files, none of them new.")
+            nothing = dg.SkipReason(f"{len(files)} files, none of them new.")
+            return _after_a_wait(context, pipeline, cursor, nothing)
         looks = int(cursor.get("looks", 0)) + 1
-        settled = listing == cursor.get("seen")
+        settled = listing == cursor.get("seen") and not _any_young(files, settle_seconds)
         if not settled and looks < LOOKS:
-            # Files may still be arriving: act once two looks agree, or have long not agreed.
             context.update_cursor(json.dumps(cursor | {"seen": listing, "looks": looks}))
             return dg.SkipReason("The landing changed; waiting for it to settle.")
-        count = int(cursor.get("count", 0)) + 1
+        if about := _sync_run(context.instance, _YET_TO_PLAN):
+            return dg.SkipReason(f"Run {about} is about to plan; looking again after that.")
         acted = listing if settled else cursor.get("acted")
         return dg.SensorResult(
-            run_requests=[dg.RunRequest(run_key=f"{listing[:16]}-{count}")],
-            cursor=json.dumps({"seen": listing, "acted": acted, "count": count}),
+            run_requests=[dg.RunRequest()],
+            cursor=json.dumps({"seen": listing, "acted": acted}),
         )
 
     return new_market_data
 
 
-def _sync_sensor(interval: int) -> dg.SensorDefinition:
+def _any_young(files: Sequence[LandedFile], settle_seconds: float) -> bool:
+    """Whether a sync would leave out a file because it may still be growing."""
+    now = time.time_ns()
+    times = (file.modified_ns for file in files if file.modified_ns is not None)
+    return any(0 <= now - time < settle_seconds * 1e9 for time in times)
+
+
+def _after_a_wait(
+    context: dg.SensorEvaluationContext,
+    pipeline: Pipeline,
+    cursor: Mapping[str, Any],
+    nothing: dg.SkipReason,
+) -> dg.SensorResult | dg.SkipReason:
+    """Nothing in the landing changed, but a session's wait may be over, or a sync may have
+    been killed: then sessions are ready whose bytes no one has taken."""
+    if cursor.get("quiet"):
+        return nothing
+    if at_it := _sync_run(context.instance, _UNDER_WAY):
+        return dg.SkipReason(f"Run {at_it} is at it.")
+    # The sync has read every file by now, so this looks them up.
+    sessions = pipeline.sessions(fresh=True)
+    rows = pipeline.index.rows()
+    taken = {row.partition: row.inputs[LANDING] for row in rows.values() if row.asset == "raw/dbn"}
+    late = digest_of(
+        [
+            (date, session.digest)
+            for date, session in sessions.items()
+            if session.state == "ready" and taken.get(date) != session.digest
+        ]
+    )
+    if late not in (digest_of([]), cursor.get("late")):
+        later = json.dumps(dict(cursor) | {"late": late})
+        return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=later)
+    quiet = all(session.state != "waiting" for session in sessions.values())
+    context.update_cursor(json.dumps(dict(cursor) | {"late": late, "quiet": quiet}))
+    return nothing
+
+
+def _sync_when_stale(interval: int) -> dg.SensorDefinition:
     @dg.sensor(
         name="sync_when_stale",
         job=sync_job,
@@ -133,48 +213,80 @@ def _sync_sensor(interval: int) -> dg.SensorDefinition:
     def sync_when_stale(
         context: dg.SensorEvaluationContext,
     ) -> dg.SensorResult | dg.SkipReason:
-        command = [sys.executable, "-m", "foxhunt_pipeline", "plan", "--json"]
-        with _child(command, context.instance) as child:
-            printed = child.stdout.read() if child.stdout else ""
-        if child.returncode:
-            raise RuntimeError(f"foxhunt plan failed: {printed.strip()}")
-        entries = json.loads(printed[printed.index("[") :])
+        if at_it := _sync_run(context.instance, _UNDER_WAY):
+            return dg.SkipReason(f"Run {at_it} is at it.")
+        try:
+            planned = subprocess.run(
+                [*_FOXHUNT, "plan", "--json"],
+                capture_output=True,
+                text=True,
+                timeout=PLAN_SECONDS,
+                env=_environment(context.instance),
+            )
+        except subprocess.TimeoutExpired:
+            return dg.SkipReason(f"No plan within {PLAN_SECONDS} s: new files are being read.")
+        if planned.returncode:
+            raise RuntimeError(f"foxhunt plan failed: {planned.stderr.strip()}")
+        entries = json.loads(planned.stdout)
         if not entries:
             return dg.SkipReason("Nothing is stale.")
-        plan = digest_of(entries)[:16]
+        plan = digest_of([(e["asset"], e["partition"], e["wanted"]) for e in entries])
         if plan == context.cursor:
-            return dg.SkipReason("This plan was started already and did not come to an end.")
-        runs = context.instance.get_runs(
-            filters=dg.RunsFilter(
-                job_name=SYNC,
-                statuses=[dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTED],
+            return dg.SkipReason(
+                "A sync of this very plan did not bring it to an end: see why with foxhunt status."
             )
-        )
-        if runs:
-            return dg.SkipReason(f"Run {runs[0].run_id} is at it.")
         return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=plan)
 
     return sync_when_stale
 
 
-@contextmanager
-def _child(command: Sequence[str], instance: dg.DagsterInstance) -> Iterator[subprocess.Popen[str]]:
-    """A child process in a group of its own, which ends with the step that started it."""
-    environment = dict(os.environ)
+def _sync_run(instance: dg.DagsterInstance, statuses: Sequence[dg.DagsterRunStatus]) -> str | None:
+    """Id of a run of the sync job in one of these states."""
+    filters = dg.RunsFilter(job_name=SYNC, statuses=list(statuses))
+    runs = instance.get_runs(filters=filters, limit=1)
+    return runs[0].run_id if runs else None
+
+
+def _links(instance: dg.DagsterInstance, run_id: str) -> dict[str, Any]:
+    """The runs that a sync made, newest first, as metadata: the UI makes links of them."""
+    runs = instance.get_runs(filters=dg.RunsFilter(tags={SYNC_TAG: run_id}))
+    links = {
+        run.tags.get("dagster/partition", "all sessions"): dg.MetadataValue.dagster_run(run.run_id)
+        for run in runs[:LINKS]
+    }
+    return {"runs": len(runs), **links}
+
+
+_FOXHUNT = (sys.executable, "-m", "foxhunt_pipeline")
+
+
+def _environment(instance: dg.DagsterInstance) -> dict[str, str]:
+    environment = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
     if instance.is_persistent:
         environment["DAGSTER_HOME"] = instance.root_directory
+    return environment
+
+
+@contextmanager
+def _child(
+    arguments: Sequence[str], instance: dg.DagsterInstance
+) -> Iterator[subprocess.Popen[str]]:
+    """``foxhunt …`` in a process group of its own, which ends with the step that started it."""
     process = subprocess.Popen(
-        command,
+        [*_FOXHUNT, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        env=environment,
+        env=_environment(instance),
     )
-    try:
-        yield process
-    except BaseException:
-        os.killpg(process.pid, signal.SIGTERM)
-        raise
-    finally:
-        process.wait()
+    with process:
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            raise

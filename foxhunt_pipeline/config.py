@@ -189,6 +189,9 @@ class ReleaseConfig(Section):
 class AutomationConfig(Section):
     nightly_time: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")] = "22:30"
     nightly_timezone: str = "America/New_York"
+    enabled: bool = Field(
+        True, description="nightly_retrain and new_market_data are on until switched off in the UI."
+    )
     landing_interval_seconds: int = Field(30, ge=5, description="Between looks at the landing.")
 
     @field_validator("nightly_timezone")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.events import RunFailureReason
 
-from assets.stage_asset import FORCE_TAG, PLAN_TAG, SESSIONS, asset_key
+from assets.stage_asset import FORCE_TAG, PLAN_TAG, SESSIONS, SYNC_TAG, asset_key
 from foxhunt_pipeline.incremental.plan import Entry, Held, Plan
 
 if TYPE_CHECKING:
@@ -65,12 +66,18 @@ def sync(
     on_plan: Watch = lambda plan: None,
     on_run: Done = lambda run: None,
     on_wait: Callable[[], None] = lambda: None,
+    within: str = "",
 ) -> SyncReport:
     """Bring the selected stages up to date, in this process.
 
     Two syncs of one state folder take turns. A session that fails does not stop the others;
-    what depends on all sessions is run over those that are good.
+    what depends on all sessions is run over those that are good. ``within``: the Dagster run
+    that asked for this, with which its runs are tagged.
+
+    Raises :class:`KeyboardInterrupt` when the process is told to end; the run that it was at
+    has then failed.
     """
+    tags = ({FORCE_TAG: "true"} if force else {}) | ({SYNC_TAG: within} if within else {})
     report = SyncReport()
     with _turn(pipeline, on_wait):
         first = pipeline.plan(tuple(expressions), force=force)
@@ -79,7 +86,7 @@ def sync(
         if first.sessions:
             instance.add_dynamic_partitions(str(SESSIONS.name), list(first.sessions))
         for session, assets in first.sessions.items():
-            report.runs.append(_run(definitions, instance, first, session, assets, force))
+            report.runs.append(_run(definitions, instance, first, session, assets, tags))
             on_run(report.runs[-1])
         second = first
         if first.sessions:
@@ -88,7 +95,7 @@ def sync(
             report.planned += [e for e in second.entries if e.asset not in first.unpartitioned]
         if second.unpartitioned:
             report.runs.append(
-                _run(definitions, instance, second, None, second.unpartitioned, force)
+                _run(definitions, instance, second, None, second.unpartitioned, tags)
             )
             on_run(report.runs[-1])
         report.held = second.held
@@ -101,10 +108,9 @@ def _run(
     plan: Plan,
     partition: str | None,
     assets: tuple[str, ...],
-    force: bool,
+    tags: dict[str, str],
 ) -> RunResult:
     keys = [asset_key(asset) for asset in assets]
-    tags = {PLAN_TAG: plan.id} | ({FORCE_TAG: "true"} if force else {})
     job = definitions.resolve_implicit_job_def_def_for_assets(keys)
     assert job is not None, "assets of one plan share a partitions definition"
     result = job.execute_in_process(
@@ -112,9 +118,11 @@ def _run(
         asset_selection=keys,
         partition_key=partition,
         raise_on_error=False,
-        tags=tags,
+        tags={PLAN_TAG: plan.id} | tags,
         run_config=_QUIET,
     )
+    if _interrupted(result):
+        raise KeyboardInterrupt
     failures = [
         f"{event.step_key}: {_first_cause(event)}"
         for event in result.all_events
@@ -123,6 +131,15 @@ def _run(
     if not result.success and not failures:
         failures.append("the run failed before its first step; see its page in the UI")
     return RunResult(result.run_id, partition, assets, tuple(failures))
+
+
+def _interrupted(result: dg.ExecuteInProcessResult) -> bool:
+    """Whether the process was told to end meanwhile, which Dagster counts as a failed run."""
+    return any(
+        event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.RUN_FAILURE
+    )
 
 
 def _first_cause(event: dg.DagsterEvent) -> str:

@@ -72,11 +72,15 @@ def plan(select: Select = None, force: Force = False, as_json: AsJson = False) -
 
 
 @app.command()
-def sync(select: Select = None, force: Force = False) -> None:
+def sync(
+    select: Select = None,
+    force: Force = False,
+    within: Annotated[str, typer.Option(hidden=True, help="Dagster run that asks for it.")] = "",
+) -> None:
     """Rebuild what is stale: one run for each stale session, then one run of the rest."""
     from foxhunt_pipeline.cli import building
 
-    raise typer.Exit(building.sync(tuple(select or ()), force))
+    raise typer.Exit(building.sync(tuple(select or ()), force, within))
 
 
 @app.command()

@@ -67,13 +67,13 @@ def _span(partitions: list[str | None]) -> str:
     return f"{named[0]} to {named[-1]} ({len(named)})"
 
 
-def sync(expressions: tuple[str, ...], force: bool) -> int:
+def sync(expressions: tuple[str, ...], force: bool, within: str = "") -> int:
     """Run what is stale. Returns the exit code: 1 if a run failed."""
     from resources.pipeline import open_pipeline
 
     pipeline = open_pipeline()
     began = time.perf_counter()
-    report = run_sync(pipeline, expressions, force)
+    report = run_sync(pipeline, expressions, force, within)
     if not report.runs:
         out.print("Everything is up to date.")
     else:
@@ -82,7 +82,9 @@ def sync(expressions: tuple[str, ...], force: bool) -> int:
     return 0 if report.success else 1
 
 
-def run_sync(pipeline: Pipeline, expressions: tuple[str, ...], force: bool) -> SyncReport:
+def run_sync(
+    pipeline: Pipeline, expressions: tuple[str, ...], force: bool, within: str = ""
+) -> SyncReport:
     """Sync in this process, showing progress."""
     first = pipeline.plan(expressions, force=force)
     if not first.entries:
@@ -106,9 +108,10 @@ def run_sync(pipeline: Pipeline, expressions: tuple[str, ...], force: bool) -> S
             instance,
             expressions=expressions,
             force=force,
-            on_plan=lambda made: out.print(_headline(made)),
+            on_plan=_print_next,
             on_run=_print_run,
             on_wait=lambda: out.print("Another sync of this state folder is running; waiting."),
+            within=within,
         )
 
 
@@ -148,13 +151,18 @@ def demo(sessions: int, symbols: list[str], seed: int) -> int:
     return 0 if report.success else 1
 
 
-def _headline(made: Plan) -> str:
+def _print_next(made: Plan) -> None:
+    """What is about to run, and why: the sessions if there are any, else the rest."""
     sessions, rest = len(made.sessions), len(made.unpartitioned)
-    return f"Plan: {sessions} sessions to run, then {rest} assets over all sessions."
+    out.print(f"Plan: {sessions} sessions to run, then {rest} assets over all sessions.")
+    coming = tuple(e for e in made.entries if (e.partition is not None) == bool(sessions))
+    for (asset, action, reason), partitions in _grouped(coming):
+        what = f"{asset} {_span(partitions)}".rstrip()
+        out.print(f"  {action.replace('_', ' '):10}  {what}: {reason}", markup=False)
 
 
 def _print_run(run: RunResult) -> None:
-    what = run.partition or ", ".join(run.assets)
+    what = f"{run.partition or ', '.join(run.assets)} (run {run.run_id[:8]})"
     if run.success:
         out.print(f"  [green]ok[/]      {what}")
     for failure in run.failures:

@@ -37,6 +37,8 @@ class Entry:
     partition: str | None
     action: Literal["rebuild", "may_change"]
     reason: str
+    wanted: str
+    """Digest of the code and the inputs that it would be made from, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """Names what would be run; two equal plans have the same."""
-        return digest_of([asdict(entry) for entry in self.entries])[:16]
+        """Names what would be run, and from what. Reasons do not count: the same plan has
+        another reason once it has failed."""
+        return digest_of([(e.asset, e.partition, e.wanted) for e in self.entries])[:16]
 
     def to_json(self) -> list[dict[str, Any]]:
         """The entries as JSON data."""
@@ -200,7 +203,7 @@ class _Planner:
             return
         reason = self._reason(stage, partition, row, version, inputs, planned)
         if reason is None and planned:
-            self._add("may_change", stage, partition, planned[0].reason)
+            self._add("may_change", stage, partition, planned[0].reason, inputs)
         elif reason is not None:
             key = inputs and step_key(stage, partition, version.digest, inputs)
             failure = self.failures.get((stage.name, partition))
@@ -213,7 +216,7 @@ class _Planner:
             ):
                 self.held.append(Held(stage.name, partition, failure.message))
             else:
-                self._add("rebuild", stage, partition, reason)
+                self._add("rebuild", stage, partition, reason, inputs)
 
     def _planned_inputs(self, stage: Stage, partition: str | None) -> list[Entry]:
         found = []
@@ -273,8 +276,10 @@ class _Planner:
         stage: Stage,
         partition: str | None,
         reason: str,
+        inputs: Mapping[str, str] | None,
     ) -> None:
-        self.entries[stage.name, partition] = Entry(stage.name, partition, action, reason)
+        wanted = digest_of(self.versions[stage.name].digest, inputs and dict(inputs))[:16]
+        self.entries[stage.name, partition] = Entry(stage.name, partition, action, reason, wanted)
 
 
 def describe_failure(failure: Failure) -> str:
