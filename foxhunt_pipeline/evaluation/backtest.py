@@ -1,9 +1,11 @@
 """From forecasts to positions: one rule, the same for all.
 
 A forecast trades its longest horizon, whose expected move is the likeliest to pay for a round
-trip: take the side of the forecast once it exceeds the cost of going in and out again; keep it
-while the forecast stays on that side and above half of that cost; else be flat. The cost is the
-one that can be known at the decision: the spread then quoted, slippage and fees twice.
+trip: take the side of the forecast once it exceeds the cost of going in and out again, and keep
+it while the forecast stays on that side, since the way out costs the same whenever it is taken.
+The cost is the one that can be known at the decision: the spread then quoted, slippage and fees
+twice. It is the no-trade region of proportional costs (Davis and Norman 1990) for a position of
+one lot.
 
 Policies act directly (:mod:`foxhunt_pipeline.execution.rollout`). Either way a decision at row t
 is filled after t, and every session ends flat (:mod:`foxhunt_pipeline.execution.fills`).
@@ -18,9 +20,6 @@ from foxhunt_pipeline.datasets.reader import ASK, BID, MARK
 from foxhunt_pipeline.execution.costs import Costs
 
 Floats = NDArray[np.float64]
-
-KEEP = 0.5
-"""Share of the round trip's cost that a forecast must exceed for a position to be kept."""
 
 
 def round_trip(px: NDArray[np.int64], costs: Costs, has_quotes: bool) -> Floats:
@@ -44,7 +43,7 @@ def targets_of(forecast: NDArray[np.floating], cost: Floats) -> Floats:
 
 
 def _latch(forecast: NDArray[np.floating], cost: Floats) -> Floats:
-    """1 from where the forecast exceeds the cost until it no longer exceeds ``KEEP`` of it."""
-    enter, keep = forecast > cost, forecast > KEEP * cost
+    """1 from where the forecast exceeds the cost until it is no longer positive."""
+    enter, keep = forecast > cost, forecast > 0
     event = np.maximum.accumulate(np.where(enter | ~keep, np.arange(len(forecast)), -1))
     return np.where(event >= 0, enter[event], False).astype(np.float64)

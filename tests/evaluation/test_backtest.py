@@ -35,7 +35,7 @@ def test_the_rule_is_the_state_machine_it_says(rows: list[tuple[float, float]]) 
     for forecast, cost in rows:
         if abs(forecast) > cost:
             held = 1 if forecast > 0 else -1
-        elif not forecast * held > 0.5 * cost:
+        elif not forecast * held > 0:
             held = 0
         expected.append(held)
     forecasts = np.array([f for f, _ in rows], float)
