@@ -18,6 +18,7 @@ from foxhunt_pipeline.incremental.memo import Memo
 from foxhunt_pipeline.incremental.plan import (
     SessionState,
     input_versions,
+    left_out,
     step_key,
     usable_sessions,
 )
@@ -109,9 +110,16 @@ class Builder:
         try:
             manifest = self._compute(task, key, inputs)
         except Exception as error:
-            self._failed(stage, partition, key, error)
+            self.failed(name, partition, key, error)
             raise
         return Outcome(manifest, tuple(task.computed), tuple(task.reused))
+
+    def failed(self, name: str, partition: str | None, key: str, error: Exception) -> None:
+        """Write down that making ``key`` failed; what was current stays current."""
+        known = isinstance(error, FoxhuntError)
+        category = error.category if isinstance(error, FoxhuntError) else "code"
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        self.index.fail(Failure(name, partition, key, category, message, time.time_ns()))
 
     def artifact(self, name: str, partition: str | None = None) -> Artifact:
         """The current artifact of an asset.
@@ -151,12 +159,6 @@ class Builder:
                 seconds=round(time.perf_counter() - began, 3),
             )
         )
-
-    def _failed(self, stage: Stage, partition: str | None, key: str, error: Exception) -> None:
-        known = isinstance(error, FoxhuntError)
-        category = error.category if isinstance(error, FoxhuntError) else "code"
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        self.index.fail(Failure(stage.name, partition, key, category, message, time.time_ns()))
 
 
 @dataclass
@@ -232,9 +234,8 @@ class StepTask:
     def left_out(self) -> Mapping[str, str]:
         failures = self.builder.index.failures()
         reasons = {}
-        for session, state in sorted(self.session_states.items()):
-            if session in self.used:
-                continue
+        for session in left_out(self.session_states, self.used):
+            state = self.session_states[session]
             failed = [failures[key] for key in failures if key[1] == session]
             reasons[session] = (
                 state.reason

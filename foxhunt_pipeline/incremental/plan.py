@@ -106,8 +106,7 @@ def input_versions(
             return None
         versions[name] = row.data_version
     if stage.needs_session:
-        left_out = sorted(session for session in sessions if session not in used)
-        versions["left out"] = digest_of(left_out)
+        versions["left out"] = digest_of(left_out(sessions, used))
     return versions
 
 
@@ -128,6 +127,11 @@ def usable_sessions(
         return row is not None and row.code_version == versions[name].digest
 
     return [s for s in sorted(sessions) if all(good(s, name) for name in needs)]
+
+
+def left_out(sessions: Mapping[str, SessionState], used: Collection[str]) -> list[str]:
+    """Sessions that are delivered and not used. One that is still arriving is not missing yet."""
+    return [s for s in sorted(sessions) if s not in used and sessions[s].state != "waiting"]
 
 
 def step_key(stage: Stage, partition: str | None, version: str, inputs: Mapping[str, str]) -> str:
@@ -225,9 +229,14 @@ class _Planner:
                 found += [e for (asset, _), e in self.entries.items() if asset == name]
             else:
                 place = (name, partition if self.stages[name].partitioned else None)
-                if place in self.entries:
+                if place in self.entries and not self._will_fail(*place):
                     found.append(self.entries[place])
         return found
+
+    def _will_fail(self, name: str, partition: str | None) -> bool:
+        """A refused session's bytes are tried once, to say so; nothing is built on them."""
+        state = self.sessions.get(partition or "")
+        return state is not None and state.state == "refused" and not self.stages[name].inputs
 
     def _reason(
         self,

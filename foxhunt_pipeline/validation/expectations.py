@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from foxhunt_pipeline.errors import DataError
-from foxhunt_pipeline.validation.rules import Kind, Profile
+from foxhunt_pipeline.validation.kinds import Kind
+from foxhunt_pipeline.validation.rules import Profile
 from foxhunt_pipeline.validation.suites import ROWS_IN_TABLE, SUITES, Expectation, Judges
 
 if TYPE_CHECKING:

@@ -25,15 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from foxhunt_pipeline.market.schemas import SCHEMAS
+from foxhunt_pipeline.validation.kinds import KINDS, Kind
 
-Kind = Literal["trades", "quotes", "bars", "definitions"]
 Mask = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
 
@@ -45,18 +45,6 @@ MINUTE_NS = 60 * 10**9
 EXAMPLES = 5
 """First offenders kept of each fault."""
 
-KINDS: Mapping[str, Kind] = {
-    "trades": "trades",
-    "tbbo": "quotes",
-    "mbp-1": "quotes",
-    "mbp-10": "quotes",
-    "ohlcv-1s": "bars",
-    "ohlcv-1m": "bars",
-    "ohlcv-1h": "bars",
-    "ohlcv-1d": "bars",
-    "definition": "definitions",
-}
-"""Kind of table by schema: it decides the rules and the suite."""
 
 QUARANTINE = (
     "outside_session",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from foxhunt_pipeline.errors import DataError
-from foxhunt_pipeline.validation.rules import KINDS, Kind
+from foxhunt_pipeline.validation.kinds import KINDS, Kind
 
 Severity = Literal["critical", "warning"]
 Judges = Literal["rows", "profile"]
