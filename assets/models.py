@@ -43,17 +43,20 @@ def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
         for name, item in items.items()
     ]
     curves = {name: curve for name, item in items.items() if (curve := _curve(item.figures))}
-    metadata: dict[str, Any] = {
-        "windows": len(items),
-        "windows_trained": len(outcome.computed),
-        "windows_reused": len(items) - len(outcome.computed),
-        "training": table(rows),
-        **{key: int(value) for key, value in numbers(outcome.artifact.figures).items()},
-    }
+    metadata: dict[str, Any] = {"training": table(rows)}
     if curves:
         title = f"Loss of {outcome.artifact.stage}"
         metadata["loss_curves"] = plot(losses(curves, title), "loss by epoch and window")
-    return metadata
+    figures = outcome.artifact.figures
+    device = figures["device"]
+    return metadata | {
+        "windows": len(items),
+        "windows_trained": len(outcome.computed),
+        "windows_reused": len(items) - len(outcome.computed),
+        "rows": figures["rows"],
+        "steps": figures["steps"],
+        "device": f"{device['device']}: {device['name']}, {device['precision']}",
+    }
 
 
 def _curve(figures: Figures) -> tuple[list[float], list[float]] | None:
@@ -69,9 +72,9 @@ def _walk_forward(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
     card = outcome.artifact.items["scorecard"]
     windows = card.figures["model"]["windows"]
     return {
-        **numbers(card.figures["model"]["overall"]),
-        "windows": table({"window": name, **numbers(figures)} for name, figures in windows.items()),
         "equity": plot(_equity(pipeline, outcome), "net equity out of sample"),
+        "windows": table({"window": name, **numbers(figures)} for name, figures in windows.items()),
+        **numbers(card.figures["model"]["overall"]),
     }
 
 

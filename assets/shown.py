@@ -38,7 +38,9 @@ def numbers(figures: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def _cell(value: Any) -> str | int | float | bool | None:
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if value is None or isinstance(value, str | int | bool):
         return value
     if isinstance(value, list | tuple):
         return ", ".join(str(part) for part in value)

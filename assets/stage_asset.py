@@ -83,9 +83,10 @@ def stage_asset(
             if judge is not None:
                 yield from judge(error)
             raise _failure(error) from error
-        metadata = {**_summary(outcome), **describe(pipeline, outcome)}
+        metadata = dict(describe(pipeline, outcome))
         if finish is not None:
             metadata |= finish(pipeline, outcome)
+        metadata |= _summary(outcome)
         if judge is not None:
             yield from judge(outcome)
         version = dg.DataVersion(outcome.artifact.data_version)
