@@ -3,7 +3,8 @@
 An asset's output is a :class:`Checkpoint`, or a mapping from names (walk-forward windows) to
 checkpoints or checkpoint files. Files are stored by content, then a manifest that names them, and
 last a pointer is moved to the manifest, so a reader sees the old output or the new, whole.
-Nothing is pickled.
+Nothing is pickled. torch is imported with the first checkpoint, since every definition needs
+this module.
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from dagster import ConfigurableIOManager, InputContext, MetadataValue, OutputContext
 from pydantic import Field, PrivateAttr
 
 from foxhunt_pipeline.artifacts import Blob, digest_of
-from foxhunt_pipeline.checkpoints import blobs
-from foxhunt_pipeline.checkpoints import format as checkpoint_format
-from foxhunt_pipeline.checkpoints.format import Checkpoint, Header
 from foxhunt_pipeline.config import StoreConfig
 from foxhunt_pipeline.errors import (
     CheckpointError,
@@ -32,12 +30,15 @@ from foxhunt_pipeline.errors import (
 from foxhunt_pipeline.stores.base import ObjectStore
 from resources.stores import open_store
 
+if TYPE_CHECKING:
+    from foxhunt_pipeline.checkpoints.format import Checkpoint, Header
+
 _SCHEMA_VERSION = 1
 _SINGLE = "checkpoint"
 _SWAPS = 100
 
 
-class StoredCheckpoints(Mapping[str, Checkpoint]):
+class StoredCheckpoints(Mapping[str, "Checkpoint"]):
     """The checkpoints of an output by name. Each is loaded and verified when it is asked for."""
 
     def __init__(self, store: ObjectStore, found: Mapping[str, Blob], cache: Path | None) -> None:
@@ -46,6 +47,8 @@ class StoredCheckpoints(Mapping[str, Checkpoint]):
         self._cache = cache
 
     def __getitem__(self, name: str) -> Checkpoint:
+        from foxhunt_pipeline.checkpoints import blobs
+
         return blobs.get(self._store, self._found[name], cache=self._cache)
 
     def __iter__(self) -> Iterator[str]:
@@ -92,6 +95,8 @@ class CheckpointIOManager(ConfigurableIOManager):
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Store an output. Raises :class:`~foxhunt_pipeline.errors.CheckpointError` for anything
         but checkpoints, and for one that is empty, incomplete or not finite."""
+        from foxhunt_pipeline.checkpoints.format import Checkpoint
+
         place = _output_place(context)
         single = isinstance(obj, Checkpoint)
         items: dict[str, Any] = {}
@@ -133,12 +138,15 @@ class CheckpointIOManager(ConfigurableIOManager):
         return loaded[keys[0]] if len(keys) == 1 else loaded
 
     def _put(self, value: Checkpoint | Path, origin: str) -> tuple[Blob, Header]:
+        from foxhunt_pipeline.checkpoints import blobs
+        from foxhunt_pipeline.checkpoints.format import Checkpoint, save
+
         if isinstance(value, Path):
             return blobs.put(self.store, value)
         if isinstance(value, Checkpoint):
             with tempfile.TemporaryDirectory(prefix="foxhunt-") as folder:
                 path = Path(folder) / "checkpoint.safetensors"
-                checkpoint_format.save(value, path)
+                save(value, path)
                 return blobs.put(self.store, path)
         raise CheckpointError(
             f"{origin} is a {type(value).__name__}, not a checkpoint.",

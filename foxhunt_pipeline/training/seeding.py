@@ -26,8 +26,7 @@ def reproducible(seed: int, *, threads: int, cuda: int | None = None) -> Iterato
     """
     before = (
         torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_deterministic_debug_mode(),
         torch.backends.cudnn.benchmark,
     )
     if cuda is not None:
@@ -35,11 +34,12 @@ def reproducible(seed: int, *, threads: int, cuda: int | None = None) -> Iterato
     with torch.random.fork_rng(devices=[] if cuda is None else [cuda]):
         try:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(True, warn_only=cuda is not None)
+            # As use_deterministic_algorithms, which imports the compiler first: seconds.
+            torch.set_deterministic_debug_mode("error" if cuda is None else "warn")
             torch.backends.cudnn.benchmark = False
             torch.manual_seed(seed)
             yield
         finally:
             torch.set_num_threads(before[0])
-            torch.use_deterministic_algorithms(before[1], warn_only=before[2])
-            torch.backends.cudnn.benchmark = before[3]
+            torch.set_deterministic_debug_mode(before[1])
+            torch.backends.cudnn.benchmark = before[2]
