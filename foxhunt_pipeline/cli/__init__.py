@@ -10,11 +10,10 @@ from foxhunt_pipeline.errors import FoxhuntError
 def main() -> None:
     """Run the command; an expected error is one message and exit code 2."""
     from foxhunt_pipeline.cli.app import app
-    from foxhunt_pipeline.cli.console import errors
+    from foxhunt_pipeline.cli.console import warn
 
     try:
         app()
     except FoxhuntError as error:
-        errors.print(f"[bold red]{error.category} error:[/] ", end="")
-        errors.print(str(error), markup=False, highlight=False)
+        warn(f"{error.category} error: {error}", style="red")
         sys.exit(2)

@@ -12,13 +12,18 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-config_app = typer.Typer(help="The configuration.", no_args_is_help=True)
-data_app = typer.Typer(help="The landed market data.", no_args_is_help=True)
-releases_app = typer.Typer(help="The published checkpoints.", no_args_is_help=True)
+config_app = typer.Typer(rich_markup_mode=None, help="The configuration.", no_args_is_help=True)
+data_app = typer.Typer(rich_markup_mode=None, help="The landed market data.", no_args_is_help=True)
+releases_app = typer.Typer(
+    rich_markup_mode=None, help="The published checkpoints.", no_args_is_help=True
+)
+index_app = typer.Typer(rich_markup_mode=None, help="What is current.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 app.add_typer(releases_app, name="releases")
+app.add_typer(index_app, name="index")
 
 Select = Annotated[
     list[str] | None,
@@ -41,10 +46,11 @@ def init(
 
 @app.command()
 def doctor() -> None:
-    """Check the landing, the stores, the device and the disk, and estimate the time."""
-    from foxhunt_pipeline.cli import project
+    """Check landing, stores, models and device; estimate disk and time. Exit code 1 if one
+    check fails."""
+    from foxhunt_pipeline.cli import doctor as checks
 
-    raise typer.Exit(project.doctor())
+    raise typer.Exit(checks.doctor())
 
 
 @app.command()
@@ -92,7 +98,7 @@ def demo(
     """The whole pipeline: on your landing, or on simulated data if there is none."""
     from foxhunt_pipeline.cli import building
 
-    raise typer.Exit(building.demo(sessions, symbols.split(","), seed))
+    raise typer.Exit(building.demo(sessions, symbols, seed))
 
 
 @app.command()
@@ -118,7 +124,7 @@ def simulate(
     """Write simulated DBN v3 files: mbp-10, trades, ohlcv-1m and definition."""
     from foxhunt_pipeline.cli import data
 
-    data.simulate(folder, sessions, symbols.split(","), seed, martingale)
+    data.simulate(folder, sessions, symbols, seed, martingale)
 
 
 @data_app.command("ls")
@@ -143,3 +149,11 @@ def releases_why(model: Annotated[str, typer.Argument(help="Name of a model.")])
     from foxhunt_pipeline.cli import models
 
     models.why(model)
+
+
+@index_app.command("rebuild")
+def index_rebuild() -> None:
+    """Make the index anew from the artifact store."""
+    from foxhunt_pipeline.cli import opening
+
+    opening.rebuild_index()

@@ -9,29 +9,32 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from foxhunt_pipeline.cli.console import duration, errors, out, show
+from foxhunt_pipeline.cli.console import duration, out, say, show, warn
+from foxhunt_pipeline.cli.opening import nothing_landed, opened
 from foxhunt_pipeline.incremental.plan import Entry, Held, Plan
 
 if TYPE_CHECKING:
     from foxhunt_pipeline.sync import RunResult, SyncReport
     from resources.pipeline import Pipeline
 
+_DONE = "Everything is up to date."
+
 
 def plan(expressions: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Print the plan."""
-    from resources.pipeline import open_pipeline
-
-    made = open_pipeline().plan(expressions, force=force)
+    pipeline = opened()
+    made = pipeline.plan(expressions, force=force)
     if as_json:
         print(json.dumps(made.to_json(), indent=2))
     else:
-        print_plan(made)
+        print_plan(made, nothing_landed(pipeline))
 
 
-def print_plan(made: Plan) -> None:
-    """The plan as text: sessions with the same story share a line."""
+def print_plan(made: Plan, nothing: str = "") -> None:
+    """The plan as text: sessions with the same story share a line. ``nothing`` is what to say
+    where it is empty for want of data."""
     if not made.entries:
-        out.print("Everything is up to date.")
+        say(nothing or _DONE)
     else:
         show(
             f"{len(made.entries)} to run",
@@ -41,14 +44,14 @@ def print_plan(made: Plan) -> None:
                 for (asset, action, reason), partitions in _grouped(made.entries)
             ],
         )
-    print_held(made.held)
+    print_held(() if nothing else made.held)
 
 
 def print_held(held: tuple[Held, ...]) -> None:
     """What cannot be built from what is there."""
     for item in held:
         where = f" {item.partition}" if item.partition else ""
-        errors.print(f"held: {item.asset}{where}: {item.reason}", markup=False, style="yellow")
+        warn(f"held: {item.asset}{where}: {item.reason}")
 
 
 def _grouped(
@@ -69,16 +72,15 @@ def _span(partitions: list[str | None]) -> str:
 
 def sync(expressions: tuple[str, ...], force: bool, within: str = "") -> int:
     """Run what is stale. Returns the exit code: 1 if a run failed."""
-    from resources.pipeline import open_pipeline
-
-    pipeline = open_pipeline()
+    pipeline = opened()
     began = time.perf_counter()
     report = run_sync(pipeline, expressions, force, within)
-    if not report.runs:
-        out.print("Everything is up to date.")
+    nothing = nothing_landed(pipeline)
+    if report.runs:
+        say(f"{len(report.runs)} runs in {duration(time.perf_counter() - began)}.")
     else:
-        out.print(f"{len(report.runs)} runs in {duration(time.perf_counter() - began)}.")
-    print_held(report.held)
+        say(nothing or _DONE)
+    print_held(() if nothing else report.held)
     return 0 if report.success else 1
 
 
@@ -94,6 +96,7 @@ def run_sync(
 
     import dagster as dg
 
+    from foxhunt_pipeline.cli.families import check_models
     from foxhunt_pipeline.cli.instance import prepare_home
     from foxhunt_pipeline.definitions import defs
     from foxhunt_pipeline.definitions import pipeline as defined
@@ -110,63 +113,52 @@ def run_sync(
             force=force,
             on_plan=_print_next,
             on_run=_print_run,
-            on_wait=lambda: out.print("Another sync of this state folder is running; waiting."),
+            on_wait=lambda: say("Another sync of this state folder is running; waiting."),
             within=within,
         )
 
 
-def check_models(pipeline: Pipeline) -> None:
-    """Raise a ConfigError for a wrong setting of a model before anything runs."""
-    from foxhunt_pipeline.incremental.families import family_of
-    from foxhunt_pipeline.models.contract import settings_of
-
-    for stage in pipeline.stages.values():
-        if stage.name.endswith("/training"):
-            settings_of(family_of(stage), pipeline.config.models[stage.model].settings)
-
-
-def demo(sessions: int, symbols: list[str], seed: int) -> int:
+def demo(sessions: int, symbols: str, seed: int) -> int:
     """Run the whole pipeline and print what was published."""
+    from pathlib import Path
+
+    from foxhunt_pipeline.cli.data import simulate
     from foxhunt_pipeline.cli.models import summary
-    from foxhunt_pipeline.market.simulator import simulate
-    from resources.pipeline import open_pipeline
 
     began = time.perf_counter()
-    pipeline = open_pipeline()
+    pipeline = opened()
     landing = pipeline.settings.landing_url
-    if not pipeline.config.landing.url and not list(pipeline.landing.list()):
-        out.print(f"No landing is configured: simulating {sessions} sessions into {landing}.")
-        from pathlib import Path
-
-        simulate(Path(landing), sessions=sessions, symbols=symbols, seed=seed)
-    out.print(f"Landing: {landing}")
+    if not pipeline.config.landing.url and not pipeline.landing.list():
+        say(f"No landing is configured: simulating {sessions} sessions into {landing}.")
+        simulate(Path(landing), sessions, symbols, seed, martingale=False)
+    say(f"Landing: {landing}")
     report = run_sync(pipeline, (), False)
     print_held(report.held)
     summary(pipeline)
-    out.print(f"\nDone in {duration(time.perf_counter() - began)}. Where to look:")
-    out.print(f"  releases   {pipeline.settings.releases.url}")
-    out.print(f"  artifacts  {pipeline.settings.artifacts.url}")
-    out.print("  the UI     make ui, then http://127.0.0.1:3000")
-    out.print("  why        foxhunt releases why MODEL; foxhunt plan; foxhunt data ls")
+    say(f"\nDone in {duration(time.perf_counter() - began)}. Where to look:")
+    say(f"  releases   {pipeline.settings.releases.url}")
+    say(f"  artifacts  {pipeline.settings.artifacts.url}")
+    say("  the UI     make ui, then http://127.0.0.1:3000")
+    say("  why        foxhunt releases why MODEL; foxhunt plan; foxhunt data ls")
     return 0 if report.success else 1
 
 
 def _print_next(made: Plan) -> None:
     """What is about to run, and why: the sessions if there are any, else the rest."""
     sessions, rest = len(made.sessions), len(made.unpartitioned)
-    out.print(f"Plan: {sessions} sessions to run, then {rest} assets over all sessions.")
+    say(f"Plan: {sessions} sessions to run, then {rest} assets over all sessions.")
     coming = tuple(e for e in made.entries if (e.partition is not None) == bool(sessions))
     for (asset, action, reason), partitions in _grouped(coming):
         what = f"{asset} {_span(partitions)}".rstrip()
-        out.print(f"  {action.replace('_', ' '):10}  {what}: {reason}", markup=False)
+        say(f"  {action.replace('_', ' '):10}  {what}: {reason}")
 
 
 def _print_run(run: RunResult) -> None:
     what = f"{run.partition or ', '.join(run.assets)} (run {run.run_id[:8]})"
     if run.success:
-        out.print(f"  [green]ok[/]      {what}")
+        say(f"  ok      {what}", style="green")
     for failure in run.failures:
-        errors.print(f"  failed  {what}: {failure}", markup=False, style="red")
+        warn(f"  failed  {what}: {failure}", style="red")
 
 
 @contextmanager
@@ -188,7 +180,7 @@ def _progress(pipeline: Pipeline) -> Iterator[None]:
             bars.update(bar, description=text, completed=done or 0, total=total)
             if not out.is_terminal and time.monotonic() - last > 10:
                 last = time.monotonic()
-                out.print(f"  {text}", markup=False)
+                say(f"  {text}")
 
         pipeline.listeners.append(listen)
         try:

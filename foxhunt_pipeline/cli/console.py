@@ -1,4 +1,8 @@
-"""Consoles and small formats that the commands share."""
+"""What the commands print, and small formats that they share.
+
+On a terminal text is wrapped and tables are drawn. Elsewhere a message is one line and a table
+one line a row, without colours, so that ``grep``, ``cut`` and logs get them whole.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,35 @@ out = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table with one line a row; numbers are set right."""
-    made = Table(title=title, title_justify="left", title_style="bold", pad_edge=False)
-    body = [[_text(value) for value in row] for row in rows]
-    for i, name in enumerate(columns):
-        numeric = bool(body) and all(_is_number(row[i]) for row in body if row[i] not in ("", "-"))
-        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in body:
-        made.add_row(*row)
-    return made
+def say(text: str, style: str | None = None) -> None:
+    """Print a message to standard output."""
+    out.print(text, style=style, markup=False, soft_wrap=not out.is_terminal)
+
+
+def warn(text: str, style: str | None = "yellow") -> None:
+    """Print a message to standard error."""
+    errors.print(text, style=style, markup=False, soft_wrap=not errors.is_terminal)
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, at full width where the output is no terminal."""
-    console = out if out.is_terminal else Console(width=200, highlight=False)
-    console.print(table(title, columns, rows))
+    """Print a table."""
+    body = [[_text(value) for value in row] for row in rows]
+    numeric = [
+        bool(body) and all(_is_number(row[i]) for row in body if row[i] not in ("", "-"))
+        for i in range(len(columns))
+    ]
+    if out.is_terminal:
+        out.print(_drawn(title, columns, body, numeric))
+        return
+    say(title)
+    lines = [list(columns), *body]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        say("  ".join(cells).rstrip())
 
 
 def size(count: float) -> str:
@@ -40,11 +57,22 @@ def size(count: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds for people."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _drawn(
+    title: str, columns: Sequence[str], body: Sequence[Sequence[str]], numeric: Sequence[bool]
+) -> Table:
+    made = Table(title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        made.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in body:
+        made.add_row(*(cell.replace("[", r"\[") for cell in row))
+    return made
 
 
 def _text(value: object) -> str:
@@ -56,7 +84,7 @@ def _text(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return " ".join(str(value).split())
 
 
 def _is_number(text: str) -> bool:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from foxhunt_pipeline.cli.console import errors, out, show, size
+from foxhunt_pipeline.cli.console import out, say, show, size, warn
 from foxhunt_pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from foxhunt_pipeline.market.facts import FileFacts
+    from foxhunt_pipeline.market.sessions import Session, Survey
 
 
 def ingest(files: list[Path]) -> int:
@@ -16,70 +22,122 @@ def ingest(files: list[Path]) -> int:
     from resources.pipeline import open_pipeline
 
     pipeline = open_pipeline()
-    if pipeline.config.landing.url.startswith("s3://"):
+    if pipeline.settings.landing_url.startswith("s3://"):
         raise ConfigError(
-            f"The landing is {pipeline.config.landing.url}; ingest copies into a folder.",
+            f"The landing is {pipeline.settings.landing_url}; ingest copies into a folder.",
             remedy="Set FOXHUNT_LANDING to a folder, or upload with your S3 client.",
         )
     landing = Path(pipeline.settings.landing_url)
-    reports = check_files(files, landing, pipeline.config.market.calendars)
-    for report in reports:
+    refused = 0
+    for file in files:
+        (report,) = check_files([file], landing, pipeline.config.market.calendars)
         line = f"{report.outcome:12} {report.reason}"
         if report.outcome == "refused":
-            errors.print(line, markup=False, style="red")
+            refused += 1
+            warn(line, style="red")
         else:
-            out.print(line, markup=False)
-    return 1 if any(report.outcome == "refused" for report in reports) else 0
+            say(line)
+    return 1 if refused else 0
 
 
-def simulate(folder: Path, sessions: int, symbols: list[str], seed: int, martingale: bool) -> None:
-    """Write simulated DBN files and say which."""
+def simulate(folder: Path, sessions: int, symbols: str, seed: int, martingale: bool) -> None:
+    """Write simulated DBN files and say which. ``symbols`` are separated by commas."""
+    from rich.progress import Progress
+
     from foxhunt_pipeline.market.simulator import simulate as write
 
-    files = write(folder, sessions=sessions, symbols=symbols, seed=seed, martingale=martingale)
+    with Progress(console=out, transient=True, disable=not out.is_terminal) as bars:
+        bar = bars.add_task("simulating", total=sessions)
+        files = write(
+            folder,
+            sessions=sessions,
+            symbols=[symbol.strip() for symbol in symbols.split(",")],
+            seed=seed,
+            martingale=martingale,
+            on_session=lambda date: bars.update(bar, advance=1, description=f"simulated {date}"),
+        )
     total = sum(file.stat().st_size for file in files)
-    out.print(f"{len(files)} simulated files, {size(total)}, in {files[0].parent}")
+    say(f"{len(files)} simulated files, {size(total)}, in {files[0].parent}")
 
 
 def ls(as_json: bool) -> None:
-    """Sessions x schema x instrument, as the landing has them now."""
+    """Sessions by schema and instrument, gaps, and files that are no data, as of now."""
+    from foxhunt_pipeline.cli.opening import nothing_landed
     from resources.pipeline import open_pipeline
 
     pipeline = open_pipeline()
     survey = pipeline.survey()
-    rows: list[tuple[object, ...]] = []
-    for date, session in survey.sessions.items():
-        found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for facts in session.files:
-            for span in facts.tables:
-                if span.session == date:
-                    found[facts.dataset, facts.schema][span.symbol] += span.records
-        for (dataset, schema), symbols in sorted(found.items()):
-            names = sorted(symbols)
-            total = sum(symbols.values())
-            rows.append((date, session.state, dataset, schema, len(names), _few(names), total))
-        if session.reason:
-            rows.append((date, session.state, "", "", 0, session.reason, 0))
     if as_json:
-        heads = ("session", "state", "dataset", "schema", "instruments", "detail", "records")
-        print(json.dumps([dict(zip(heads, line, strict=True)) for line in rows], indent=2))
+        print(json.dumps({"landing": pipeline.settings.landing_url} | _data(survey), indent=2))
         return
+    rows: list[tuple[object, ...]] = []
+    for session in survey.sessions.values():
+        for dataset, schema, records in _tables(session):
+            names = sorted(records)
+            total = sum(records.values())
+            rows.append(
+                (session.date, session.state, dataset, schema, len(names), _few(names), total)
+            )
+        if session.reason:
+            rows.append((session.date, session.state, "", "", "", session.reason, ""))
+    rows += [(gap.date, "gap", gap.dataset, "", "", gap.reason, "") for gap in survey.gaps]
     show(
         pipeline.settings.landing_url,
         ("session", "state", "dataset", "schema", "instruments", "which", "records"),
-        rows,
+        sorted(rows, key=lambda row: str(row[0])),
     )
-    for title, group in (
-        ("refused", survey.refused),
-        ("arriving", survey.arriving),
-        ("ignored", survey.ignored),
-    ):
-        for facts in group:
-            errors.print(f"{title}: {facts.name}: {facts.reason}", markup=False)
-    for gap in survey.gaps:
-        errors.print(f"gap: {gap.date} {gap.dataset}: {gap.reason}", markup=False)
+    for title in ("refused", "arriving", "ignored"):
+        for facts in getattr(survey, title):
+            say(f"{title}: {_named(facts)}")
     for note in survey.notes:
-        errors.print(f"note: {note}", markup=False)
+        say(f"note: {note}")
+    if nothing := nothing_landed(pipeline):
+        say(nothing)
+
+
+def _data(survey: Survey) -> dict[str, Any]:
+    """The survey as JSON data; a record count for each session, schema and instrument."""
+
+    def files(group: tuple[FileFacts, ...]) -> list[dict[str, Any]]:
+        return [{"name": f.name, "size": f.size, "reason": f.reason} for f in group]
+
+    return {
+        "sessions": [
+            {
+                "session": session.date,
+                "state": session.state,
+                "reason": session.reason,
+                "tables": [
+                    {"dataset": dataset, "schema": schema, "instrument": symbol, "records": count}
+                    for dataset, schema, records in _tables(session)
+                    for symbol, count in sorted(records.items())
+                ],
+            }
+            for session in survey.sessions.values()
+        ],
+        "gaps": [{"date": g.date, "dataset": g.dataset, "reason": g.reason} for g in survey.gaps],
+        "refused": files(survey.refused),
+        "arriving": files(survey.arriving),
+        "ignored": files(survey.ignored),
+        "notes": list(survey.notes),
+    }
+
+
+def _tables(session: Session) -> Iterator[tuple[str, str, Counter[str]]]:
+    """(dataset, schema, records by instrument) of a session."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for facts in session.files:
+        records = found.setdefault((facts.dataset, facts.schema), Counter())
+        for span in facts.tables:
+            if span.session == session.date:
+                records[span.symbol] += span.records
+    for (dataset, schema), records in sorted(found.items()):
+        yield dataset, schema, records
+
+
+def _named(facts: FileFacts) -> str:
+    """A file's reason, which mostly begins with its name."""
+    return facts.reason if facts.name in facts.reason else f"{facts.name}: {facts.reason}"
 
 
 def _few(names: list[str]) -> str:

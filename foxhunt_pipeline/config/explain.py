@@ -7,11 +7,11 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic import ValidationError as PydanticError
 from pydantic.fields import FieldInfo
 
-from foxhunt_pipeline.config.schema import Config, Interval
+from foxhunt_pipeline.config.schema import Config, Matching
 from foxhunt_pipeline.errors import ConfigError
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -53,8 +53,9 @@ def allowed(key: str) -> str:
 
 def kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """An annotation in words: ``integer, at least 1``."""
-    if any(m in get_args(Interval) for m in metadata):
-        return "interval, as 500ms, 1s, 5m or 1h"
+    for check in metadata:
+        if isinstance(check, AfterValidator) and isinstance(check.func, Matching):
+            return check.func.expected
     if hasattr(annotation, "__metadata__"):
         return kind(annotation.__origin__, annotation.__metadata__)
     origin, arguments = get_origin(annotation), get_args(annotation)

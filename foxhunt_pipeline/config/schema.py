@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,13 +24,21 @@ RESERVED = frozenset({"raw", "market", "baselines", "market_data", "research_dat
 """Names that a model cannot have: stages, groups and jobs go by them."""
 
 
-def _matching(pattern: str, expected: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"must be {expected}")
+@dataclass(frozen=True)
+class Matching:
+    """Checks a text; ``expected`` says what it must be."""
+
+    pattern: str
+    expected: str
+
+    def __call__(self, value: str) -> str:
+        if not re.fullmatch(self.pattern, value):
+            raise ValueError(f"must be {self.expected}")
         return value
 
-    return AfterValidator(check)
+
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    return AfterValidator(Matching(pattern, expected))
 
 
 def _empty_is_none(value: Any) -> Any:
