@@ -23,6 +23,7 @@ from foxhunt_pipeline.incremental.plan import Plan, SessionState, make_plan
 from foxhunt_pipeline.incremental.records import Manifest
 from foxhunt_pipeline.incremental.stages import code_base, select, stage_table
 from foxhunt_pipeline.incremental.versions import stage_versions
+from foxhunt_pipeline.market.calendars import keep_in
 from foxhunt_pipeline.market.inventory import Inventory
 from foxhunt_pipeline.market.landing import Landing
 from foxhunt_pipeline.market.sessions import Survey, SurveyedSource, survey
@@ -44,6 +45,7 @@ class Pipeline:
         self.listeners: list[Callable[[str, str | None, str, Mapping[str, float]], None]] = []
         """Called with (asset, partition, message, figures) as a step reports progress."""
         self._survey: Survey | None = None
+        keep_in(self.cache / "calendars")
 
     @cached_property
     def index(self) -> Index:

@@ -10,11 +10,17 @@ midnight UTC. Trading dates, hours and early closes are those of ``exchange_cale
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from zipfile import BadZipFile
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -166,7 +172,7 @@ def calendar_for(dataset: str, overrides: Mapping[str, str] | None = None) -> Ca
 
 @lru_cache(maxsize=64)
 def _canonical(name: str, dataset: str) -> str:
-    if name == ALWAYS_OPEN:
+    if name in {ALWAYS_OPEN, *CALENDARS.values()}:
         return name
     import exchange_calendars as ec
 
@@ -194,10 +200,36 @@ def _exchange(name: str, start: str, end: str) -> Any:
         return ec.get_calendar(name, start=start, end=end)
 
 
+_kept: list[Path] = []
+"""The folder of :func:`keep_in`, once it is named."""
+
+
+def keep_in(folder: Path) -> None:
+    """Keep what exchange_calendars says in files of a folder, for processes to come: importing
+    it takes a second."""
+    _kept[:] = [folder]
+
+
 @lru_cache(maxsize=64)
 def _sessions(name: str, first_year: int, last_year: int) -> _Sessions:
     if name == ALWAYS_OPEN:
         return _utc_days(first_year, last_year)
+    if not _kept:
+        return _read_exchange(name, first_year, last_year)
+    version = metadata.version("exchange_calendars")
+    path = _kept[0] / f"{quote(name, safe='')}-{first_year}-{last_year}-{version}.npz"
+    with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile), np.load(path) as kept:
+        return _Sessions(**{field.name: kept[field.name] for field in fields(_Sessions)})
+    sessions = _read_exchange(name, first_year, last_year)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+            np.savez(part, **vars(sessions))
+        Path(part.name).replace(path)
+    return sessions
+
+
+def _read_exchange(name: str, first_year: int, last_year: int) -> _Sessions:
     try:
         calendar = _exchange(name, f"{first_year - 1}-12-01", f"{last_year + 1}-01-31")
     except ValueError as error:
