@@ -21,6 +21,7 @@ from foxhunt_pipeline.incremental.index import Index
 from foxhunt_pipeline.incremental.memo import Memo
 from foxhunt_pipeline.incremental.plan import Plan, SessionState, make_plan
 from foxhunt_pipeline.incremental.records import Manifest
+from foxhunt_pipeline.incremental.sources import recall, remember
 from foxhunt_pipeline.incremental.stages import code_base, select, stage_table
 from foxhunt_pipeline.incremental.versions import stage_versions
 from foxhunt_pipeline.market.calendars import keep_in
@@ -39,9 +40,11 @@ class Pipeline:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.config = settings.config
+        recall(self.cache)
         self.code = code_base(self.config)
         self.stages = stage_table(self.config, self.code)
         self.versions = stage_versions(self.config, self.code, self.stages)
+        remember(self.cache)
         self.listeners: list[Callable[[str, str | None, str, Mapping[str, float]], None]] = []
         """Called with (asset, partition, message, figures) as a step reports progress."""
         self._survey: Survey | None = None

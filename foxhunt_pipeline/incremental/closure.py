@@ -14,7 +14,6 @@ user's configuration) is read here.
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,21 +26,7 @@ import grimp
 import grimp.exceptions
 
 from foxhunt_pipeline.errors import CodeError
-
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-_DYNAMIC = frozenset(
-    {
-        "__import__",
-        "exec",
-        "eval",
-        "import_module",
-        "importlib.import_module",
-        "importlib.__import__",
-        "importlib.util.spec_from_file_location",
-        "runpy.run_module",
-        "runpy.run_path",
-    }
-)
+from foxhunt_pipeline.incremental.sources import PYTHON, dotted, parse, source_of
 
 
 @dataclass(frozen=True)
@@ -104,14 +89,14 @@ class CodeBase:
         files: dict[str, Path] = {}
         for name in sorted(first_party):
             path = self.file(name)
-            digest, places = _source(path.read_bytes(), path)
-            if places and name not in self.dynamic:
+            source = source_of(path)
+            if source.dynamic and name not in self.dynamic:
                 raise CodeError(
-                    f"{path.name}:{places[0]} imports by name, so that what {name} depends on "
-                    "cannot be seen.",
+                    f"{path.name}:{source.dynamic[0]} imports by name, so that what {name} "
+                    "depends on cannot be seen.",
                     remedy="Import it plainly, or resolve it outside the stage's modules.",
                 )
-            modules[name] = digest
+            modules[name] = source.digest
             files[name] = path
         return Closure(modules, files, {name: _version(name) for name in sorted(external)})
 
@@ -156,7 +141,7 @@ class CodeBase:
         return self._graph.find_modules_directly_imported_by(name)
 
     def _loose_imports(self, path: Path) -> Iterable[str]:
-        for node in ast.walk(_parse(path)):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -165,11 +150,6 @@ class CodeBase:
                     name = f"{node.module}.{alias.name}"
                     if name.partition(".")[0] in self._files and name in self._graph.modules:
                         yield name
-
-
-def module_digest(path: Path) -> str:
-    """Digest of a source file's syntax tree as it is on disk now."""
-    return _source(path.read_bytes(), path)[0]
 
 
 def packages_of(first_party: Iterable[str], families: Iterable[str]) -> tuple[str, ...]:
@@ -182,7 +162,7 @@ def packages_of(first_party: Iterable[str], families: Iterable[str]) -> tuple[st
 
 def static_value(path: Path, name: str) -> str | None:
     """Name of the callable whose result a module assigns to ``name`` at top level, unimported."""
-    for node in _parse(path).body:
+    for node in parse(path).body:
         targets = (
             node.targets
             if isinstance(node, ast.Assign)
@@ -193,7 +173,7 @@ def static_value(path: Path, name: str) -> str | None:
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             value = getattr(node, "value", None)
             if isinstance(value, ast.Call):
-                return _dotted(value.func).rpartition(".")[2]
+                return dotted(value.func).rpartition(".")[2]
     return None
 
 
@@ -215,45 +195,7 @@ def _locate(name: str) -> Path:
     return Path(spec.origin)
 
 
-def _parse(path: Path, data: bytes | None = None) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes() if data is None else data, filename=str(path))
-    except SyntaxError as error:
-        raise CodeError(
-            f"{path}:{error.lineno} does not parse: {error.msg}.", remedy="Mend the line."
-        ) from None
-
-
-@lru_cache(maxsize=4096)
-def _source(data: bytes, path: Path) -> tuple[str, tuple[str, ...]]:
-    """Digest of a source's syntax tree, and the lines of its dynamic imports."""
-    tree = _parse(path, data)
-    lines = []
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
-                setattr(node, field, [inner for inner in block if not _is_text(inner)])
-        if isinstance(node, ast.Call) and _dotted(node.func) in _DYNAMIC:
-            lines.append(str(node.lineno))
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(lines)
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is a bare string: a docstring, or one below a field of a class."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}".lstrip(".")
-    return node.id if isinstance(node, ast.Name) else ""
-
-
+@lru_cache(maxsize=1024)
 def _version(top: str) -> str:
     try:
         return metadata.version(top)

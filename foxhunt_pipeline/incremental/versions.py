@@ -12,7 +12,8 @@ from typing import Any
 from foxhunt_pipeline.artifacts import digest_of
 from foxhunt_pipeline.config import Config
 from foxhunt_pipeline.errors import CodeChangedError
-from foxhunt_pipeline.incremental.closure import CodeBase, module_digest
+from foxhunt_pipeline.incremental.closure import CodeBase
+from foxhunt_pipeline.incremental.sources import source_of
 from foxhunt_pipeline.incremental.stages import Stage
 
 _RESOLVED = frozenset({"training.device", "training.require_device", "training.precision"})
@@ -116,7 +117,7 @@ def check_unchanged(stage: str, planned: StageVersion, started_ns: int) -> None:
     changed = []
     for module, path in planned.files.items():
         try:
-            same = module_digest(path) == planned.components[f"module {module}"]
+            same = source_of(path).digest == planned.components[f"module {module}"]
             saved = path.stat().st_mtime_ns > started_ns
         except FileNotFoundError:
             same, saved = False, False
