@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from foxhunt_pipeline.artifacts import Item
+from foxhunt_pipeline.artifacts import Artifact, Item
 from foxhunt_pipeline.config import load as load_config
 from foxhunt_pipeline.errors import DataError, NotFoundError
 from resources.pipeline import Pipeline, open_pipeline
@@ -23,57 +25,60 @@ __all__ = ["load_config", "open_asset", "open_pipeline", "open_release"]
 
 Frames = dict[str, pl.DataFrame]
 
+_PX = ("bid", "ask", "buy_fill", "sell_fill", "mark", "next_mark")
+_PLACES = {"stream": "streams", "session": "sessions"}
+"""Arrays of places, and the array of the names that they are places in."""
+
 
 @overload
 def open_asset(
     name: str,
     session: str | None = ...,
     *,
-    folder: Path | None = ...,
+    folder: Path | str | None = ...,
     as_: Literal["polars"] = ...,
 ) -> Frames: ...
 @overload
 def open_asset(
-    name: str, session: str | None = ..., *, folder: Path | None = ..., as_: Literal["pandas"]
+    name: str,
+    session: str | None = ...,
+    *,
+    folder: Path | str | None = ...,
+    as_: Literal["pandas"],
 ) -> dict[str, pd.DataFrame]: ...
 def open_asset(
     name: str,
     session: str | None = None,
     *,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     as_: Literal["polars", "pandas"] = "polars",
 ) -> Any:
-    """The current content of any asset, as one data frame an item.
+    """The current content of any asset: a data frame for each of its items, by the item's name.
 
     name: as in the UI, ``market/tables`` or ``tlob/walk_forward``. session: ``YYYY-MM-DD`` for an
-    asset by session. folder: where ``foxhunt.toml`` is (default: here).
+    asset by session. folder: where ``foxhunt.toml`` is (default: ``$FOXHUNT_CONFIG`` or here).
 
-    Tables come as stored (times UTC, prices int64 of 1e-9); features and labels with ``ts``
-    (UTC) and a column each; predictions a row a decision; an item without rows, such as a
-    checkpoint, gives its figures as one row.
+    Times are UTC datetimes in ns and prices integers of 1e-9, null where there is none; pandas
+    gets nullable integers, so that they stay exact there too. Tables come as stored, features and
+    labels with ``ts`` and a column each, predictions a row a decision (an item of several
+    contestants gives a frame for each, ``item/contestant``). An item without rows, such as a
+    checkpoint, gives its figures as one row, nested ones as JSON.
 
-    Raises :class:`~foxhunt_pipeline.errors.DataError` for an asset that is unknown or not built.
+    Raises :class:`~foxhunt_pipeline.errors.DataError` for an asset that is unknown or not built,
+    and where ``session`` does not fit it.
     """
-    pipeline = open_pipeline(folder)
-    stage = pipeline.stages.get(name)
-    if stage is None:
-        raise DataError(
-            f"There is no asset {name}.", remedy=f"Assets: {', '.join(pipeline.stages)}."
-        )
-    if stage.partitioned and session is None:
-        done = sorted(p for (asset, p) in pipeline.index.rows() if asset == name and p)
-        raise DataError(
-            f"{name} is an asset by session.", remedy=f"Name one: {', '.join(done) or 'none yet'}."
-        )
-    artifact = pipeline.builder.artifact(name, session)
-    frames = {item.name: _frame(pipeline, item) for item in artifact.items.values()}
-    if as_ == "pandas":
-        return {key: frame.to_pandas() for key, frame in frames.items()}
-    return frames
+    if as_ not in ("polars", "pandas"):
+        raise ValueError(f"as_ is 'polars' or 'pandas', not {as_!r}")
+    pipeline = open_pipeline(None if folder is None else Path(folder))
+    artifact = _artifact(pipeline, name, session)
+    frames = {
+        key: frame for item in artifact.items.values() for key, frame in _frames(pipeline, item)
+    }
+    return frames if as_ == "polars" else {key: _pandas(frame) for key, frame in frames.items()}
 
 
 def open_release(
-    model: str, version: str = "champion", *, folder: Path | None = None
+    model: str, version: str = "champion", *, folder: Path | str | None = None
 ) -> Checkpoint:
     """A published checkpoint, verified: its tensors and the header that rebuilds the model.
 
@@ -82,7 +87,7 @@ def open_release(
     """
     from foxhunt_pipeline.checkpoints import publish
 
-    pipeline = open_pipeline(folder)
+    pipeline = open_pipeline(None if folder is None else Path(folder))
     if version == "latest":
         known = publish.releases(pipeline.releases, model)
         if not known:
@@ -93,51 +98,120 @@ def open_release(
     )
 
 
-def _frame(pipeline: Pipeline, item: Item) -> pl.DataFrame:
-    files = {name: pipeline.memo.path(item, name) for name in item.files}
-    if parquet := next((path for name, path in files.items() if name.endswith(".parquet")), None):
-        return pl.read_parquet(parquet)
-    if "x.npy" in files:
-        x = np.load(files["x.npy"], mmap_mode="r")
-        columns = {name: x[:, i] for i, name in enumerate(item.figures["columns"])}
-        return _timed(files["ts.npy"], columns)
-    if "y.npy" in files:
-        return _timed(files["ts.npy"], _labels(files, item))
-    if "model.npz" in files:
-        return _arrays(files["model.npz"])
-    rows = json.loads(json.dumps(dict(item.figures)))
-    flat = {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in rows.items()}
-    return pl.DataFrame([flat] if flat else [])
-
-
-def _labels(files: dict[str, Path], item: Item) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    for name in ("y", "smooth", "end_ts"):
-        values = np.load(files[f"{name}.npy"], mmap_mode="r")
-        for i, horizon in enumerate(item.figures["horizons"]):
-            columns[f"{name}_{horizon}"] = values[:, i]
-    px = np.load(files["px.npy"], mmap_mode="r")
-    names = ("bid", "ask", "buy_fill", "sell_fill", "mark", "next_mark")
-    return columns | {f"px_{name}": px[:, i] for i, name in enumerate(names)}
-
-
-def _timed(ts: Path, columns: dict[str, Any]) -> pl.DataFrame:
-    times = pl.Series("ts", np.load(ts)).cast(pl.Datetime("ns", "UTC"))
-    return pl.DataFrame(
-        [times, *(pl.Series(k, np.ascontiguousarray(v)) for k, v in columns.items())]
+def _artifact(pipeline: Pipeline, name: str, session: str | None) -> Artifact:
+    stage = pipeline.stages.get(name)
+    if stage is None:
+        raise DataError(
+            f"There is no asset {name}.", remedy=f"Assets: {', '.join(pipeline.stages)}."
+        )
+    if not stage.partitioned and session is not None:
+        raise DataError(
+            f"{name} is one asset over all sessions.", remedy="Open it without a session."
+        )
+    manifest = pipeline.index.manifest(name, session)
+    if manifest is not None:
+        return manifest.artifact
+    if not stage.partitioned:
+        raise DataError(f"{name} was not built yet.{_failed(pipeline, name, None)}", remedy=_SYNC)
+    built = sorted(p for (asset, p) in pipeline.index.rows() if asset == name and p)
+    listed = ", ".join(built) if len(built) <= 10 else f"{len(built)}, {built[0]} to {built[-1]}"
+    if session is None:
+        raise DataError(
+            f"{name} is an asset by session.", remedy=f"Name one. Built: {listed or 'none yet'}."
+        )
+    raise DataError(
+        f"{name} of {session} was not built.{_failed(pipeline, name, session)}",
+        remedy=f"Built: {listed}." if built else _SYNC,
     )
 
 
-def _arrays(path: Path) -> pl.DataFrame:
-    """The one-dimensional arrays of an archive that have a value a row."""
-    with np.load(path) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    rows = len(arrays["ts"])
-    columns = [pl.Series(n, a) for n, a in arrays.items() if a.ndim == 1 and len(a) == rows]
-    wide = [
-        pl.Series(f"{name}_{i}", np.ascontiguousarray(array[:, i]))
-        for name, array in arrays.items()
-        if array.ndim == 2 and len(array) == rows
-        for i in range(array.shape[1])
-    ]
-    return pl.DataFrame([*columns, *wide])
+_SYNC = "Run foxhunt sync."
+
+
+def _failed(pipeline: Pipeline, name: str, session: str | None) -> str:
+    failure = pipeline.index.failures().get((name, session))
+    return f" The last attempt failed: {failure.message}" if failure else ""
+
+
+def _frames(pipeline: Pipeline, item: Item) -> Iterator[tuple[str, pl.DataFrame]]:
+    """(key, frame) of what an item holds."""
+
+    def array(name: str) -> NDArray[Any]:
+        return np.asarray(np.load(pipeline.memo.path(item, name), mmap_mode="r"))
+
+    files = list(item.files)
+    tables = [name for name in files if name.endswith(".parquet")]
+    archives = [name for name in files if name.endswith(".npz")]
+    if tables:
+        yield item.name, pl.read_parquet(pipeline.memo.path(item, tables[0]))
+    elif "x.npy" in files:
+        columns = dict(zip(item.figures["columns"], array("x.npy").T, strict=True))
+        yield item.name, pl.DataFrame([_times("ts", array("ts.npy")), *_series(columns)])
+    elif "y.npy" in files:
+        yield item.name, _labels(array, item.figures["horizons"])
+    elif archives:
+        for name in archives:
+            with np.load(pipeline.memo.path(item, name), allow_pickle=False) as archive:
+                frame = _archive({key: archive[key] for key in archive.files})
+            contestant = name.removesuffix(".npz")
+            yield item.name if len(archives) == 1 else f"{item.name}/{contestant}", frame
+    else:
+        row = {
+            key: json.dumps(value) if isinstance(value, dict | list | tuple) else value
+            for key, value in item.figures.items()
+        }
+        yield item.name, pl.DataFrame([row])
+
+
+def _labels(array: Any, horizons: list[int]) -> pl.DataFrame:
+    columns = [_times("ts", array("ts.npy"))]
+    for name in ("y", "smooth"):
+        values = array(f"{name}.npy").T
+        columns += _series({f"{name}_{h}": v for h, v in zip(horizons, values, strict=True)})
+    ends = array("end_ts.npy").T
+    columns += [_times(f"end_ts_{h}", end) for h, end in zip(horizons, ends, strict=True)]
+    for name, px in zip(_PX, array("px.npy").T, strict=True):
+        columns.append(_known(pl.Series(f"px_{name}", np.ascontiguousarray(px))))
+    return pl.DataFrame(columns)
+
+
+def _archive(arrays: Mapping[str, NDArray[Any]]) -> pl.DataFrame:
+    """Arrays with a value a row; further dimensions give a column each, numbered."""
+    columns = []
+    for name, values in arrays.items():
+        if name in _PLACES.values():
+            continue
+        if name in _PLACES:
+            columns.append(pl.Series(name, arrays[_PLACES[name]].astype(object)[values], pl.String))
+        elif name == "ts":
+            columns.append(_times(name, values))
+        else:
+            columns += [
+                pl.Series("_".join([name, *map(str, at)]), np.ascontiguousarray(values[:, *at]))
+                for at in np.ndindex(values.shape[1:])
+            ]
+    return pl.DataFrame(columns)
+
+
+def _series(columns: Mapping[str, NDArray[Any]]) -> list[pl.Series]:
+    return [pl.Series(name, np.ascontiguousarray(values)) for name, values in columns.items()]
+
+
+def _times(name: str, ns: NDArray[np.int64]) -> pl.Series:
+    return _known(pl.Series(name, np.ascontiguousarray(ns))).cast(pl.Datetime("ns", "UTC"))
+
+
+def _known(values: pl.Series) -> pl.Series:
+    """Null for -1, which stands for none."""
+    return values.set(values == -1, None)
+
+
+def _pandas(frame: pl.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    exact = {
+        getattr(pa, name.lower())(): getattr(pd, f"{name}Dtype")()
+        for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    }
+    return frame.to_pandas(types_mapper=exact.get)

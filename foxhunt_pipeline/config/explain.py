@@ -101,7 +101,7 @@ def explain(error: PydanticError, origins: Mapping[str, str]) -> ConfigError:
     if not key:
         return ConfigError(f"{message}.", remedy="See docs/configuration.md.")
     if "[key]" in first["loc"]:
-        return ConfigError(f"{key}{_from(origin)}: the name {message}.")
+        return ConfigError(f"{key}{_from(origin)}: the name {message}.", remedy="Rename it.")
     said = first["type"] in ("value_error", "literal_error") or not allowed(key)
     words = ["" if said else f"Allowed: {allowed(key)}.", describe(key)]
     return ConfigError(
