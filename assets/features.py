@@ -46,7 +46,8 @@ def _describe(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
 
 
 def _distribution(pipeline: Pipeline, item: Item, session: str) -> bytes:
-    """Each feature of one instrument, scaled by its own spread so that all fit one axis."""
+    """Each feature of one instrument, scaled by its own spread so that all fit one axis: the
+    interquartile range, or the standard deviation of one that hardly ever moves."""
     from foxhunt_pipeline.evaluation.figures import distributions
 
     x = np.load(pipeline.memo.path(item, "x.npy"), mmap_mode="r")
@@ -55,7 +56,9 @@ def _distribution(pipeline: Pipeline, item: Item, session: str) -> bytes:
     empty = np.isnan(known).all(axis=0)
     known[:, empty] = 0.0
     low, middle, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
-    scaled = (known - middle) / np.where(high > low, high - low, 1.0)
+    deviation = np.nanstd(known, axis=0)
+    spread = np.where(high - low > deviation / 4, high - low, deviation)
+    scaled = (known - middle) / np.where(spread > 0, spread, 1.0)
     scaled[:, empty] = np.nan
     title = f"{item.figures['symbol']} {item.figures['view']} features, {session}"
-    return distributions(item.figures["columns"], scaled, title, "interquartile ranges")
+    return distributions(item.figures["columns"], scaled, title, "in units of its spread")

@@ -9,7 +9,6 @@ import dagster as dg
 
 from assets.shown import numbers, plot, table
 from assets.stage_asset import stage_asset
-from foxhunt_pipeline.artifacts import Figures
 from foxhunt_pipeline.incremental.build import Outcome
 from resources.pipeline import Pipeline
 
@@ -34,22 +33,17 @@ def _checkpoints(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
 
 
 def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
-    from foxhunt_pipeline.evaluation.figures import losses
-
     items = outcome.artifact.items
     rows = [
         {"window": name, "trained": name in outcome.computed}
         | {key: value for key, value in item.figures.items() if not isinstance(value, list)}
         for name, item in items.items()
     ]
-    curves = {name: curve for name, item in items.items() if (curve := _curve(item.figures))}
-    metadata: dict[str, Any] = {"training": table(rows)}
-    if curves:
-        title = f"Loss of {outcome.artifact.stage}"
-        metadata["loss_curves"] = plot(losses(curves, title), "loss by epoch and window")
     figures = outcome.artifact.figures
     device = figures["device"]
-    return metadata | {
+    return {
+        "training": table(rows),
+        **_curves(outcome),
         "windows": len(items),
         "windows_trained": len(outcome.computed),
         "windows_reused": len(items) - len(outcome.computed),
@@ -59,13 +53,34 @@ def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _curve(figures: Figures) -> tuple[list[float], list[float]] | None:
-    """Training loss by epoch, or by update of a policy, and what validation said."""
-    if epochs := figures.get("epochs"):
-        return [e["loss"] for e in epochs], [e["validation_loss"] for e in epochs]
-    if points := [p for p in figures.get("curve", []) if p.get("validation") is not None]:
-        return [p["loss"] for p in points], [p["validation"] for p in points]
-    return None
+def _curves(outcome: Outcome) -> dict[str, Any]:
+    """Loss by epoch; of a policy, which has no validation loss, the validation utility."""
+    from foxhunt_pipeline.evaluation.figures import losses
+
+    stage = outcome.artifact.stage
+    figures = {name: item.figures for name, item in outcome.artifact.items.items()}
+    fits = {
+        name: ([e["loss"] for e in each["epochs"]], [e["validation_loss"] for e in each["epochs"]])
+        for name, each in figures.items()
+        if each.get("epochs")
+    }
+    if fits:
+        picture = losses(fits, f"Loss of {stage}")
+        return {"loss_curves": plot(picture, "loss by epoch and window")}
+    policies: dict[str, tuple[list[float], list[float]]] = {
+        name: ([], [point["validation"] for point in each["curve"]])
+        for name, each in figures.items()
+        if each.get("curve")
+    }
+    if policies:
+        picture = losses(
+            policies,
+            f"Validation utility of {stage}",
+            x="evaluation during training",
+            y="basis points a row (higher is better)",
+        )
+        return {"utility_curves": plot(picture, "validation utility by evaluation and window")}
+    return {}
 
 
 def _walk_forward(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
@@ -73,7 +88,10 @@ def _walk_forward(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
     windows = card.figures["model"]["windows"]
     return {
         "equity": plot(_equity(pipeline, outcome), "net equity out of sample"),
-        "windows": table({"window": name, **numbers(figures)} for name, figures in windows.items()),
+        "windows": table(
+            {"window": name} | {k: v for k, v in numbers(figures).items() if "/" not in k}
+            for name, figures in windows.items()
+        ),
         **numbers(card.figures["model"]["overall"]),
     }
 

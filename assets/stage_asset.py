@@ -67,6 +67,14 @@ def stage_asset(
     )
     def compute(context: dg.AssetExecutionContext, **_inputs: Any) -> Iterator[Any]:
         partition = context.partition_key if stage.partitioned else None
+        metadata: dict[str, Any] = {}
+
+        def finish_and_describe(outcome: Outcome) -> None:
+            metadata.update(describe(pipeline, outcome))
+            if finish is not None:
+                metadata.update(finish(pipeline, outcome))
+            metadata.update(_summary(outcome))
+
         try:
             with _surroundings(context, pipeline, stage, partition) as surroundings:
                 outcome = pipeline.builder.build(
@@ -75,6 +83,7 @@ def stage_asset(
                     pipeline.sessions(),
                     surroundings,
                     force=FORCE_TAG in context.run.tags,
+                    finish=finish_and_describe,
                 )
         except ViewUnavailableError as skipped:
             context.log.warning(f"{name} is skipped: {skipped}")
@@ -83,10 +92,6 @@ def stage_asset(
             if judge is not None:
                 yield from judge(error)
             raise _failure(error) from error
-        metadata = dict(describe(pipeline, outcome))
-        if finish is not None:
-            metadata |= finish(pipeline, outcome)
-        metadata |= _summary(outcome)
         if judge is not None:
             yield from judge(outcome)
         version = dg.DataVersion(outcome.artifact.data_version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def market_validated(pipeline: Pipeline) -> dg.AssetsDefinition:
 
 def check_name(expectation: str) -> str:
     """An expectation's name as Dagster allows it."""
-    return "".join(c if c.isalnum() else "_" for c in expectation)
+    return re.sub(r"[^a-z0-9]+", "_", expectation.lower()).strip("_")
 
 
 def _describe(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:

@@ -118,22 +118,31 @@ def _session_ticks(axes: Axes, grid: NDArray[np.int64]) -> None:
     axes.tick_params(axis="x", labelsize=8)
 
 
-def losses(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
+def losses(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    title: str,
+    *,
+    x: str = "epoch",
+    y: str = "loss (dashed: training, solid: validation)",
+) -> bytes:
     """Training (dashed) and validation (solid) loss by epoch, a pair of lines a window.
 
-    curves: by window, the two losses after each epoch.
+    curves: by window, the two losses after each epoch; the first may be empty. x, y: labels of
+    the axes, where it is another measure or moment.
     """
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     with _sheet(6.4, 3.6) as (figure, out):
         axes = figure.subplots()
         for colour, (name, (training, validation)) in zip(colours, curves.items(), strict=True):
             label = name if len(curves) <= 12 else None
-            epochs = np.arange(1, len(training) + 1)
-            axes.plot(epochs, training, color=colour, linestyle="--", linewidth=1.1)
+            epochs = np.arange(1, len(validation) + 1)
+            axes.plot(
+                epochs[: len(training)], training, color=colour, linestyle="--", linewidth=1.1
+            )
             axes.plot(epochs, validation, color=colour, marker="o", markersize=3, label=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("loss (dashed: training, solid: validation)")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
         axes.set_title(title, loc="left")
         if 0 < len(curves) <= 12:
             axes.legend(ncols=2)
