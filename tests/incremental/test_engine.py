@@ -398,3 +398,20 @@ def test_a_plan_of_ten_thousand_sessions_reads_only_the_index(world: World) -> N
     """The loop over sessions does no more than look up rows: counted, not timed."""
     world.sessions = {f"{i:05d}": SessionState(str(i)) for i in range(10_000)}
     assert len(world.plan().entries) == 20_002
+
+
+def test_what_belongs_to_an_asset_and_fails_is_the_assets_failure(world: World) -> None:
+    """The artifact is known, yet the asset is planned again until all of it is done."""
+    world.sync()
+    world.write("train", textwrap.dedent(MODULES["train"]) + "x = 1\n")
+
+    def refuse(outcome: Outcome) -> None:
+        raise StoreError("the release store is full.", remedy="Make room.")
+
+    with pytest.raises(StoreError):
+        world.builder().build("train", None, world.sessions, Surroundings(), finish=refuse)
+    assert places(world.plan()) == [("train", None, "rebuild")]
+    failure = world.builder().index.failures()["train", None]
+    assert (failure.category, failure.message) == ("store", "the release store is full. Make room.")
+    assert world.build("train").computed == ()
+    assert world.plan() == Plan(())
