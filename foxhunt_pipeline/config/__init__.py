@@ -12,7 +12,6 @@ from foxhunt_pipeline.config.schema import (
     LandingConfig,
     ModelConfig,
     StoreConfig,
-    built_in,
     built_in_families,
     leaves,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "Settings",
     "StoreConfig",
     "allowed",
-    "built_in",
     "built_in_families",
     "describe",
     "leaves",

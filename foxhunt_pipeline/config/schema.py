@@ -269,14 +269,9 @@ class ModelConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
-def built_in(name: str) -> Path:
-    """File of a built-in family of that name, whether or not it exists."""
-    return Path(__file__).parents[1] / "models" / f"{name}.py"
-
-
 def built_in_families() -> list[str]:
     """Names of the families of this package: the files of ``models/`` that define a FAMILY."""
-    files = built_in("contract").parent.glob("*.py")
+    files = (Path(__file__).parents[1] / "models").glob("*.py")
     return sorted(f.stem for f in files if "\nFAMILY = " in f.read_text(encoding="utf-8"))
 
 
@@ -337,7 +332,7 @@ class Config(Section):
                 raise ValueError(f"models.{name}: no model can be called {name}; choose another")
             if model.family and not re.fullmatch(r"[\w.]+:\w+", model.family):
                 raise ValueError(f'models.{name}.family = {model.family!r} must be "module:object"')
-            if not model.family and not built_in(name).is_file():
+            if not model.family and name not in built_in_families():
                 raise ValueError(
                     f"models.{name}: there is no built-in family {name}; built-in are "
                     f"{', '.join(built_in_families())}. For one of your own set "
