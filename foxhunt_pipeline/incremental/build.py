@@ -85,76 +85,9 @@ class Builder:
         the caller, once it is stored wherever else it belongs, calls ``index.succeeded``.
 
         finish: what else belongs to building it (publishing); its failure is the asset's.
-        Raises what the computation or ``finish`` raises, after the failure is written down; what was current
-        stays current. Raises :class:`~foxhunt_pipeline.errors.CodeChangedError` when the code
-        on disk is not the code of ``versions``.
-        """
-        stage, version = self.stages[name], self.versions[name]
-        rows = self.index.rows()
-        used: list[str] = []
-        if stage.needs_session:
-            used = usable_sessions(stage.needs_session, rows, self.versions, sessions)
-        inputs = input_versions(stage, partition, rows, sessions, used, self.stages)
-        if inputs is None:
-            missing = [
-                i
-                for i in stage.inputs
-                if (i, partition if self.stages[i].partitioned else None) not in rows
-            ]
-            raise DataError(
-                f"{name} needs {', '.join(missing)}, not built yet.", remedy="Run foxhunt sync."
-            )
-        key = step_key(stage, partition, version.digest, inputs)
-        task = StepTask(self, stage, version, partition, sessions, used, surroundings, force)
-        try:
-            known = None if force else self.memo.manifest(name, partition, key)
-            manifest = known or self._compute(task, key, inputs)
-            reused = tuple(known.artifact.items) if known else tuple(task.reused)
-            outcome = Outcome(manifest, tuple(task.computed), reused)
-            finish(outcome)
-        except Exception as error:
-            self._failed(name, partition, key, error)
-            raise
-        return outcome
-
-    def artifact(self) -> Artifact:
-        return self.manifest.artifact
-
-
-class Builder:
-    """The engine's hand on one configuration's stages, index and memo."""
-
-    def __init__(
-        self,
-        config: Config,
-        stages: Mapping[str, Stage],
-        versions: Mapping[str, StageVersion],
-        index: Index,
-        memo: Memo,
-    ) -> None:
-        self.config = config
-        self.stages = stages
-        self.versions = versions
-        self.index = index
-        self.memo = memo
-
-    def build(
-        self,
-        name: str,
-        partition: str | None,
-        sessions: Mapping[str, SessionState],
-        surroundings: Surroundings,
-        *,
-        force: bool = False,
-        finish: Callable[[Outcome], None] = lambda outcome: None,
-    ) -> Outcome:
-        """The artifact that (name, partition) should have now. It becomes the current one when
-        the caller, once it is stored wherever else it belongs, calls ``index.succeeded``.
-
-        finish: what else belongs to building it (publishing); its failure is the asset's.
-        Raises what the computation or ``finish`` raises, after the failure is written down; what was current
-        stays current. Raises :class:`~foxhunt_pipeline.errors.CodeChangedError` when the code
-        on disk is not the code of ``versions``.
+        Raises what the computation or ``finish`` raises, after the failure is written down; what
+        was current stays current. Raises :class:`~foxhunt_pipeline.errors.CodeChangedError` when
+        the code on disk is not the code of ``versions``.
         """
         stage, version = self.stages[name], self.versions[name]
         rows = self.index.rows()
