@@ -12,29 +12,24 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from foxhunt_pipeline.artifacts import Content, Item, Result, Task, digest_of
-from foxhunt_pipeline.checkpoints.format import Checkpoint, Header, library_versions, save
-from foxhunt_pipeline.datasets import manifest
-from foxhunt_pipeline.datasets.reader import open_window
+from foxhunt_pipeline.artifacts import Result, Task
 from foxhunt_pipeline.errors import TrainingError
 from foxhunt_pipeline.execution.actions import ActionSpace
 from foxhunt_pipeline.execution.costs import Costs
 from foxhunt_pipeline.execution.environment import MarketEnvironment, World, utility
 from foxhunt_pipeline.execution.rollout import follow
-from foxhunt_pipeline.models.contract import PolicyFamily, parameter_count, settings_of
+from foxhunt_pipeline.models.contract import PolicyFamily, settings_of
 from foxhunt_pipeline.models.learning import Learner, PolicyConfig
-from foxhunt_pipeline.training.device import Device, resolve
-from foxhunt_pipeline.training.inputs import input_spec
 from foxhunt_pipeline.training.optimiser import snapshot
 from foxhunt_pipeline.training.seeding import reproducible, seed_of
+from foxhunt_pipeline.training.windows import Trained, TrainingWindow, model_table, train_windows
 
-CHECKPOINT = "model.safetensors"
 PRECISION = "fp32"
 EVALUATIONS = 20
 """Times that a training looks at the validation rows, evenly spread over its steps."""
@@ -62,119 +57,67 @@ def build(task: Task) -> Result:
         TrainingError: A window has no rows to trade in, or a figure is not finite.
     """
     family: PolicyFamily = task.family
-    table = task.config(f"models.{task.model}")
-    own = {key: value for key, value in table.items() if key not in ("enabled", "family")}
-    config = settings_of(family, own)
-    training = task.config("training")
-    device = resolve(task.device, training["require_device"], PRECISION)
-    data = manifest.load(task)
-    data.require_view(family.view, getattr(config, "min_levels", 0))
+    config = settings_of(family, model_table(task))
+    costs = Costs(**task.config("costs"))
 
-    def train(window: manifest.Window) -> Item:
-        return task.item(
-            window.name,
-            inputs=[window.digest(family.view)],
-            compute=lambda folder: _train_window(
-                task, folder, data, window.name, config, device, training["threads"]
-            ),
-            extra={"device": device.kind, "precision": PRECISION, "deterministic": True},
-        )
+    def report(window: TrainingWindow, step: int, figures: Mapping[str, float]) -> None:
+        message = f"{window.model} {window.name} step {step}/{config.total_steps}"
+        task.progress(message, **figures)
 
-    items = [train(window) for window in data.windows_of(family.view)]
-    return Result(
-        items=items,
-        figures={
-            "windows": len(items),
-            "rows": sum(item.figures["rows"] for item in items),
-            "parameters": items[-1].figures["parameters"],
-            "steps": sum(item.figures["steps"] for item in items),
-            "env_steps": sum(item.figures["env_steps"] for item in items),
-            "device": device.describe(),
-        },
+    return train_windows(
+        task,
+        config,
+        lambda window: _train(family, config, costs, window, partial(report, window)),
+        precision=PRECISION,
     )
 
 
-def _train_window(
-    task: Task,
-    folder: Path,
-    data: manifest.DatasetManifest,
-    window: str,
+def _train(
+    family: PolicyFamily,
     config: Any,
-    device: Device,
-    threads: int,
-) -> Content:
-    started = time.perf_counter()
-    family: PolicyFamily = task.family
-    name = f"{task.model} {window}"
-    opened = open_window(task, data, window, family.view)
-    spec = input_spec(opened.spec)
-    costs = Costs(**task.config("costs"))
+    costs: Costs,
+    window: TrainingWindow,
+    report: Callable[[int, Mapping[str, float]], None],
+) -> Trained:
+    name = f"{window.model} {window.name}"
+    opened, device, space = window.opened, window.device, ActionSpace()
     train = World.of(opened.train, config.context, costs, device.torch)
     validation = World.of(opened.validation, config.context, costs, device.torch)
     for world, split in ((train, "training"), (validation, "validation")):
         if not len(world.starts()):
             raise TrainingError(
                 f"{name}: no {split} row can be traded with {config.context} rows of look-back "
-                f"({', '.join(opened.window.train_sessions)}).",
-                remedy=f"Lower models.{task.model}.context, or give the window more sessions.",
+                f"({', '.join(window.sessions)}).",
+                remedy=f"Lower models.{window.model}.context, or give the window more sessions.",
             )
-    seed = seed_of(task.seed, task.model, window)
-
-    def report(step: int, figures: Mapping[str, float]) -> None:
-        task.progress(f"{name} step {step}/{config.total_steps}", **figures)
-
-    with reproducible(seed, threads=threads, cuda=device.index):
+    with reproducible(window.seed, threads=window.threads, cuda=device.index):
         with device.torch:
-            module = family.build(config, spec, len(ActionSpace()))
-        fitted = fit(family, config, module, train, validation, seed=seed, name=name, report=report)
-    checkpoint = Checkpoint(
-        tensors=module.state_dict(),
-        header=Header(
-            family=family.name,
-            config=asdict(config),
-            view=family.view,
-            columns=spec.columns,
-            center=opened.scaler.center,
-            scale=opened.scaler.scale,
-            horizons=spec.horizons,
-            seed=task.seed,
-            code_version=task.code_version,
-            data_versions={window: opened.window.digest(family.view)},
-            libraries=library_versions(),
-            device=device.kind,
-            precision=PRECISION,
-            parameter_count=parameter_count(module),
-            metrics={
-                "best_step": fitted.best_step,
-                "validation_utility_bps": max(point["validation"] for point in fitted.curve),
-                "env_steps": fitted.env_steps,
-                "steps": fitted.gradient_steps,
-                "rows_train": train.rows,
-                "rows_validation": validation.rows,
-            },
-            extra={
-                "model": task.model,
-                "window": window,
-                "train_sessions": list(opened.window.train_sessions),
-                "n_levels": spec.n_levels,
-                "n_actions": len(ActionSpace()),
-                "exposures": list(ActionSpace().exposures),
-                "costs": asdict(costs),
-            },
-        ),
-    )
-    save(checkpoint, folder / CHECKPOINT)
-    return Content(
-        digest=digest_of(checkpoint.digest(), checkpoint.header.extra),
+            module = family.build(config, window.spec, len(space))
+        fitted = fit(
+            family, config, module, train, validation, seed=window.seed, name=name, report=report
+        )
+    return Trained(
+        module=module,
+        metrics={
+            "best_step": fitted.best_step,
+            "validation_utility_bps": max(point["validation"] for point in fitted.curve),
+            "env_steps": fitted.env_steps,
+            "steps": fitted.gradient_steps,
+            "rows_train": train.rows,
+            "rows_validation": validation.rows,
+        },
+        extra={
+            "n_actions": len(space),
+            "exposures": list(space.exposures),
+            "costs": asdict(costs),
+        },
         figures={
             "rows": train.rows,
             "rows_validation": validation.rows,
-            "parameters": parameter_count(module),
             "steps": fitted.gradient_steps,
             "env_steps": fitted.env_steps,
             "best_step": fitted.best_step,
             "curve": [dict(point) for point in fitted.curve],
-            "seconds": time.perf_counter() - started,
         },
     )
 

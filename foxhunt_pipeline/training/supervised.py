@@ -11,9 +11,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,15 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import nn
 
-from foxhunt_pipeline.artifacts import Content, Item, Result, Task, digest_of
-from foxhunt_pipeline.checkpoints.format import Checkpoint, Header, library_versions, save
-from foxhunt_pipeline.datasets import manifest
-from foxhunt_pipeline.datasets.reader import open_window
+from foxhunt_pipeline.artifacts import Result, Task
 from foxhunt_pipeline.errors import TrainingError
 from foxhunt_pipeline.models.contract import (
     ForecastFamily,
-    parameter_count,
     settings_of,
 )
 from foxhunt_pipeline.training.acceleration import accelerated
-from foxhunt_pipeline.training.device import Device, resolve
-from foxhunt_pipeline.training.inputs import Rows, SplitRows, input_spec, target_scale
+from foxhunt_pipeline.training.device import Device
+from foxhunt_pipeline.training.inputs import Rows, SplitRows, target_scale
 from foxhunt_pipeline.training.numerics import blame
 from foxhunt_pipeline.training.optimiser import (
     WeightAverage,
@@ -43,11 +39,9 @@ from foxhunt_pipeline.training.optimiser import (
     warmup_cosine,
 )
 from foxhunt_pipeline.training.progress import Epoch
-from foxhunt_pipeline.training.seeding import reproducible, seed_of
+from foxhunt_pipeline.training.seeding import reproducible
 from foxhunt_pipeline.training.settings import TrainSettings, train_settings
-
-CHECKPOINT = "model.safetensors"
-"""File of a training item."""
+from foxhunt_pipeline.training.windows import Trained, TrainingWindow, model_table, train_windows
 
 
 @dataclass(frozen=True)
@@ -73,80 +67,44 @@ def build(task: Task) -> Result:
         DeviceError: The precision asked for is not there.
     """
     family: ForecastFamily = task.family
-    table = {
-        key: value
-        for key, value in task.config(f"models.{task.model}").items()
-        if key not in ("enabled", "family")
-    }
+    table = model_table(task)
     config = settings_of(family, table)
     settings = train_settings(task.model, table)
-    training = task.config("training")
-    device = resolve(task.device, training["require_device"], training["precision"])
-    data = manifest.load(task)
-    data.require_view(family.view, getattr(config, "min_levels", 0))
 
-    def train(window: manifest.Window) -> Item:
-        return task.item(
-            window.name,
-            inputs=[window.digest(family.view)],
-            compute=lambda folder: _train_window(
-                task, folder, data, window.name, config, settings, device, training["threads"]
-            ),
-            extra={
-                "device": device.kind,
-                "precision": device.precision,
-                "deterministic": True,
-            },
-        )
+    def report(window: TrainingWindow, epoch: Epoch) -> None:
+        message = f"{window.model} {window.name} epoch {epoch.epoch}/{settings.epochs}"
+        task.progress(message, **epoch.figures())
 
-    items = [train(window) for window in data.windows_of(family.view)]
-    return Result(
-        items=items,
-        figures={
-            "windows": len(items),
-            "rows": sum(item.figures["rows"] for item in items),
-            "parameters": items[-1].figures["parameters"],
-            "steps": sum(item.figures["steps"] for item in items),
-            "device": device.describe(),
-        },
+    return train_windows(
+        task,
+        config,
+        lambda window: _train(family, config, settings, window, partial(report, window)),
+        libraries={"accelerate": version("accelerate")},
     )
 
 
-def _train_window(
-    task: Task,
-    folder: Path,
-    data: manifest.DatasetManifest,
-    window: str,
+def _train(
+    family: ForecastFamily,
     config: Any,
     settings: TrainSettings,
-    device: Device,
-    threads: int,
-) -> Content:
-    started = time.perf_counter()
-    family: ForecastFamily = task.family
-    opened = open_window(task, data, window, family.view)
-    spec = input_spec(opened.spec)
+    window: TrainingWindow,
+    report: Callable[[Epoch], None],
+) -> Trained:
+    opened, device = window.opened, window.device
     scale = target_scale(opened.train, config.context)
     train = SplitRows(opened.train, config.context, scale, device.torch)
     validation = SplitRows(opened.validation, config.context, scale, device.torch)
     for rows, split in ((train, "training"), (validation, "validation")):
         if not len(rows):
             raise TrainingError(
-                f"{task.model}: window {window} has no {split} row with {config.context} rows of "
-                f"look-back and every label ({', '.join(opened.window.train_sessions)}).",
-                remedy=f"Lower models.{task.model}.context or the horizons, or give the window "
+                f"{window.model}: window {window.name} has no {split} row with {config.context} "
+                f"rows of look-back and every label ({', '.join(window.sessions)}).",
+                remedy=f"Lower models.{window.model}.context or the horizons, or give the window "
                 "more sessions.",
             )
-    seed = seed_of(task.seed, task.model, window)
-
-    def report(epoch: Epoch) -> None:
-        task.progress(
-            f"{task.model} {window} epoch {epoch.epoch}/{settings.epochs}", **epoch.figures()
-        )
-
-    with reproducible(seed, threads=threads, cuda=device.index):
+    with reproducible(window.seed, threads=window.threads, cuda=device.index):
         with device.torch:
-            module = family.build(config, spec)
+            module = family.build(config, window.spec)
         fitted = fit(
             family,
             config,
@@ -155,55 +113,29 @@ def _train_window(
             validation,
             settings,
             device,
-            seed=seed,
-            name=f"{task.model} {window}",
+            seed=window.seed,
+            name=f"{window.model} {window.name}",
             report=report,
         )
-    checkpoint = Checkpoint(
-        tensors=module.state_dict(),
-        header=Header(
-            family=family.name,
-            config=asdict(config),
-            view=family.view,
-            columns=spec.columns,
-            center=opened.scaler.center,
-            scale=opened.scaler.scale,
-            horizons=spec.horizons,
-            seed=task.seed,
-            code_version=task.code_version,
-            data_versions={window: opened.window.digest(family.view)},
-            libraries=library_versions() | {"accelerate": version("accelerate")},
-            device=device.kind,
-            precision=device.precision,
-            parameter_count=parameter_count(module),
-            metrics={
-                "best_epoch": fitted.best_epoch,
-                "validation_loss": fitted.epochs[fitted.best_epoch - 1].validation_loss,
-                "steps": fitted.steps,
-                "rows_train": len(train),
-                "rows_validation": len(validation),
-            },
-            extra={
-                "model": task.model,
-                "window": window,
-                "train_sessions": list(opened.window.train_sessions),
-                "n_levels": spec.n_levels,
-                "target_scale": scale.tolist(),
-                "trend_thresholds": list(opened.trend_thresholds),
-            },
-        ),
-    )
-    save(checkpoint, folder / CHECKPOINT)
-    return Content(
-        digest=digest_of(checkpoint.digest(), checkpoint.header.extra),
-        figures={
-            "rows": len(train),
+    rows_seen = {"rows": len(train), "rows_validation": len(validation)}
+    return Trained(
+        module=module,
+        metrics={
+            "best_epoch": fitted.best_epoch,
+            "validation_loss": fitted.epochs[fitted.best_epoch - 1].validation_loss,
+            "steps": fitted.steps,
+            "rows_train": len(train),
             "rows_validation": len(validation),
-            "parameters": parameter_count(module),
+        },
+        extra={
+            "target_scale": scale.tolist(),
+            "trend_thresholds": list(opened.trend_thresholds),
+        },
+        figures=rows_seen
+        | {
             "steps": fitted.steps,
             "best_epoch": fitted.best_epoch,
             "epochs": [epoch.figures() for epoch in fitted.epochs],
-            "seconds": time.perf_counter() - started,
         },
     )
 

@@ -13,9 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.dataset_inputs import Sessions
-from support.markets import reverting, reverting_split
-from support.task import FolderTask
 
 from foxhunt_pipeline.checkpoints.format import load
 from foxhunt_pipeline.config import Config
@@ -29,6 +26,9 @@ from foxhunt_pipeline.models.contract import InputSpec
 from foxhunt_pipeline.models.ppo import FAMILY, PPO, PPOConfig
 from foxhunt_pipeline.training.rebuild import module_from
 from foxhunt_pipeline.training.reinforcement import build, fit
+from support.dataset_inputs import Sessions
+from support.markets import reverting, reverting_split
+from support.task import FolderTask
 
 TESTS = Path(__file__).resolve().parent.parent
 LEVELS = np.array(ActionSpace().exposures)

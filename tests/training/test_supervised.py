@@ -17,9 +17,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from support.planted import SPEC, Planted
-from support.planted_dataset import SESSIONS, SIGMA, planted_task, with_features
-from support.task import FolderTask
 from torch import nn
 
 from foxhunt_pipeline.checkpoints.format import Checkpoint, load, read_header, save
@@ -41,7 +38,11 @@ from foxhunt_pipeline.training.optimiser import adamw, warmup_cosine
 from foxhunt_pipeline.training.rebuild import forecaster, module_from
 from foxhunt_pipeline.training.seeding import reproducible, seed_of
 from foxhunt_pipeline.training.settings import TrainSettings, train_settings
-from foxhunt_pipeline.training.supervised import CHECKPOINT, Fit, evaluate, fit
+from foxhunt_pipeline.training.supervised import Fit, evaluate, fit
+from foxhunt_pipeline.training.windows import CHECKPOINT
+from support.planted import SPEC, Planted
+from support.planted_dataset import SESSIONS, SIGMA, planted_task, with_features
+from support.task import FolderTask
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = TLOBConfig(context=16, hidden=16, n_layers=1)
