@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def train_windows(
         task.item(
             window.name,
             inputs=[window.digest(family.view)],
-            compute=lambda folder, name=window.name: compute(name, folder),  # type: ignore[misc]
+            compute=partial(compute, window.name),
             extra={
                 "device": device.kind,
                 "precision": device.precision,
