@@ -1,6 +1,7 @@
 # Everything on a fresh machine with Python 3.11+ and make: `make demo`, `make test`.
 PYTHON ?= python3
 VENV ?= .venv
+JOBS ?= 2
 BIN := $(VENV)/bin
 export FOXHUNT_PRESET ?= demo
 STATE := $(if $(FOXHUNT_STATE),$(FOXHUNT_STATE),$(CURDIR)/.foxhunt)
@@ -30,7 +31,7 @@ ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml ## the Dagster UI with its d
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1
 
 test: $(VENV)/.installed-dev ## every test
-	env -u FOXHUNT_PRESET -u DAGSTER_HOME $(BIN)/python -m pytest
+	env -u FOXHUNT_PRESET -u DAGSTER_HOME $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.installed-dev ## ruff, mypy, import contracts
 	$(BIN)/ruff check .
