@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-pytest_plugins = ["support.object_server", "support.stores"]
+pytest_plugins = ["support.object_server", "support.project", "support.stores"]
 
 TEST_DATA = Path(os.environ.get("FOXHUNT_TEST_DATA") or ROOT.parent / "shared" / "data")
 

@@ -20,11 +20,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from support.checkpoints import HEADER, checkpoint
 from torch import nn
 
 from foxhunt_pipeline.checkpoints.format import Checkpoint, load, read_header, save, verify
 from foxhunt_pipeline.errors import CheckpointError
+from support.checkpoints import HEADER, checkpoint
 
 
 @pytest.fixture

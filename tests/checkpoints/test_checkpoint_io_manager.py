@@ -21,12 +21,12 @@ from dagster import (
     mem_io_manager,
     op,
 )
-from support.checkpoints import checkpoint
 
 from foxhunt_pipeline.checkpoints.format import Checkpoint, save
 from foxhunt_pipeline.config import StoreConfig
 from foxhunt_pipeline.errors import AccessDeniedError, CheckpointError, NotFoundError
 from resources.checkpoints import CheckpointIOManager, StoredCheckpoints
+from support.checkpoints import checkpoint
 
 AWKWARD = ["a/b", "a.b", "a|b", "a", "b", "current.json", "current", "%2E", "a%2Fb", "a b", "é"]
 

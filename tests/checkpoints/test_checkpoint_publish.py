@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import checkpoint
 
 from foxhunt_pipeline.checkpoints.format import Checkpoint, save
 from foxhunt_pipeline.checkpoints.publish import (
@@ -41,6 +40,7 @@ from foxhunt_pipeline.errors import (
 from foxhunt_pipeline.stores.base import ObjectStore
 from foxhunt_pipeline.stores.folder import FolderStore
 from resources.stores import open_store
+from support.checkpoints import checkpoint
 
 ROOT = Path(__file__).parents[2]
 GATES = [

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.dataset_inputs import MINUTE, Sessions
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact
 from foxhunt_pipeline.datasets.manifest import DatasetManifest, Span, load
 from foxhunt_pipeline.datasets.stage import build
 from foxhunt_pipeline.errors import DataError, ViewUnavailableError
+from support.dataset_inputs import MINUTE, Sessions
+from support.task import FolderTask
 
 
 def manifest_of(task: FolderTask) -> tuple[DatasetManifest, Artifact]:

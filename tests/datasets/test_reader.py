@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.dataset_inputs import Sessions
-from support.task import FolderTask
 
 from foxhunt_pipeline.datasets.manifest import CLIP, Scaler, load
 from foxhunt_pipeline.datasets.reader import Split, WindowData, open_window, trend_classes
 from foxhunt_pipeline.datasets.stage import build
 from foxhunt_pipeline.errors import DataError, ViewUnavailableError
+from support.dataset_inputs import Sessions
+from support.task import FolderTask
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from support.task import FolderTask
 from torch import Tensor, nn
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Item, Result, digest_arrays, digest_of
@@ -47,6 +46,7 @@ from foxhunt_pipeline.models.contract import (
     PolicyFamily,
     parameter_count,
 )
+from support.task import FolderTask
 
 COLUMNS = ("a", "b", "noise", "past")
 HORIZONS = (1, 5)

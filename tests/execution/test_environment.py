@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from support.markets import PRICE, prices, reverting, reverting_split, segment, split
 from torch import nn
 
 from foxhunt_pipeline.execution.actions import ActionSpace
@@ -15,6 +14,7 @@ from foxhunt_pipeline.execution.costs import Costs
 from foxhunt_pipeline.execution.environment import MarketEnvironment, World, utility
 from foxhunt_pipeline.execution.rollout import follow
 from foxhunt_pipeline.models.contract import Policy
+from support.markets import PRICE, prices, reverting, reverting_split, segment, split
 
 CONTEXT = 4
 COSTS = Costs(fee_bps=0.3, slippage_bps=0.2, half_spread_bps=0.5)

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 import ta
 from numpy.typing import NDArray
-from support import real_market
-from support.real_market import MINUTE, SECOND
 
 from foxhunt_pipeline.errors import ViewUnavailableError
 from foxhunt_pipeline.features.catalogue import catalogue, compute
 from foxhunt_pipeline.market import clock
 from foxhunt_pipeline.market.clock import Bars, Book
+from support import real_market
+from support.real_market import MINUTE, SECOND
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import market_tables, real_market
-from support.real_market import MINUTE, SECOND
 
 from foxhunt_pipeline.market import clock
 from foxhunt_pipeline.market.clock import Hours
 from foxhunt_pipeline.market.tape import UNDEFINED, Prints, Quotes
+from support import market_tables, real_market
+from support.real_market import MINUTE, SECOND
 
 HOURS = Hours(market_tables.OPEN, market_tables.OPEN + 390 * MINUTE)
 BUY_FILL, SELL_FILL, MARK, NEXT_MARK = 2, 3, 4, 5

@@ -10,14 +10,14 @@ from types import ModuleType
 import numpy as np
 import polars as pl
 import pytest
-from support import market_tables, real_market
-from support.market_tables import tables_artifact
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Item, Result, digest_of
 from foxhunt_pipeline.config import Config
 from foxhunt_pipeline.features import stage as features
 from foxhunt_pipeline.labels import stage as labels
+from support import market_tables, real_market
+from support.market_tables import tables_artifact
+from support.task import FolderTask
 
 Tables = Sequence[tuple[str, str, str, pl.DataFrame]]
 SESSION = "2013-10-08"

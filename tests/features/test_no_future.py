@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support import real_market
-from support.real_market import MINUTE, SECOND
 
 from foxhunt_pipeline.features.catalogue import Feature, catalogue, compute
 from foxhunt_pipeline.labels.returns import forward_returns, smoothed_returns
 from foxhunt_pipeline.market import clock
 from foxhunt_pipeline.market.tape import Prints, Quotes
+from support import real_market
+from support.real_market import MINUTE, SECOND
 
 Tables = dict[str, pl.DataFrame]
 KEPT = ("ts_recv", "ts_event", "ts_close")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support import real_market
-from support.real_market import MINUTE, SECOND
 
 from foxhunt_pipeline.labels.returns import end_times, forward_returns, smoothed_returns
 from foxhunt_pipeline.market import clock
+from support import real_market
+from support.real_market import MINUTE, SECOND
 
 horizons = st.lists(st.integers(1, 12), min_size=1, max_size=3, unique=True).map(sorted)
 marks = st.lists(st.one_of(st.just(-1), st.integers(90, 110)), min_size=1, max_size=40)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.deliveries import Interval, Mapped, compress, decompress, metadata, read
 
 from foxhunt_pipeline.errors import DataError
 from foxhunt_pipeline.market.dbn import open_dbn
 from foxhunt_pipeline.market.schemas import SCHEMAS
+from support.deliveries import Interval, Mapped, compress, decompress, metadata, read
 
 START = 1381118400 * 10**9
 

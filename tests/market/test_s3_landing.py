@@ -9,15 +9,15 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.config import Config
-from support.deliveries import make_tables
-from support.object_server import ObjectServer
-from support.task import FolderTask
 
 from foxhunt_pipeline.errors import AccessDeniedError, NotFoundError
 from foxhunt_pipeline.market import raw, tables
 from foxhunt_pipeline.market.inventory import Inventory
 from foxhunt_pipeline.market.landing import S3Landing
 from foxhunt_pipeline.market.sessions import SurveyedSource, survey
+from support.deliveries import make_tables
+from support.object_server import ObjectServer
+from support.task import FolderTask
 
 
 def test_a_bucket_is_read_as_a_folder_is(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.deliveries import compress, look, metadata
 
 from foxhunt_pipeline.errors import ConfigError, DataError
 from foxhunt_pipeline.market.facts import FileFacts, Span
@@ -18,6 +17,7 @@ from foxhunt_pipeline.market.inventory import Inventory
 from foxhunt_pipeline.market.landing import FolderLanding, LandedFile
 from foxhunt_pipeline.market.sessions import Survey, SurveyedSource, survey
 from foxhunt_pipeline.market.writing import empty_records
+from support.deliveries import compress, look, metadata
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR

@@ -14,8 +14,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.deliveries import Interval, Mapped, compress, look, make_tables, metadata, read
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Item
 from foxhunt_pipeline.config import Config
@@ -26,6 +24,8 @@ from foxhunt_pipeline.market.reading import clean_table, instruments, read_table
 from foxhunt_pipeline.market.schemas import SCHEMAS
 from foxhunt_pipeline.market.sessions import SurveyedSource
 from foxhunt_pipeline.market.writing import empty_records, write_dbn
+from support.deliveries import Interval, Mapped, compress, look, make_tables, metadata, read
+from support.task import FolderTask
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR

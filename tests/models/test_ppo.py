@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cartpole import CartPole, dynamics
 from torch import Tensor
 
 from foxhunt_pipeline.models.contract import InputSpec
@@ -22,6 +21,7 @@ from foxhunt_pipeline.models.ppo import (
     policy_loss,
     value_loss,
 )
+from support.cartpole import CartPole, dynamics
 
 SPEC = InputSpec("bars", ("a", "b"), (1,))
 

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.planted import SPEC, Losses, Planted, losses
 from torch import Tensor, nn
 
 from foxhunt_pipeline.errors import ConfigError
@@ -20,6 +19,7 @@ from foxhunt_pipeline.training.device import resolve
 from foxhunt_pipeline.training.seeding import reproducible
 from foxhunt_pipeline.training.settings import TrainSettings
 from foxhunt_pipeline.training.supervised import fit
+from support.planted import SPEC, Losses, Planted, losses
 
 SMALL = TLOBConfig(context=16, hidden=16, n_layers=1)
 

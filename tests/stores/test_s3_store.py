@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.faulty_s3 import Proxy, proxy, stand_in
-from support.object_server import ObjectServer
 
 from foxhunt_pipeline.config import StoreConfig
 from foxhunt_pipeline.errors import (
@@ -24,6 +22,8 @@ from foxhunt_pipeline.errors import (
 from foxhunt_pipeline.stores.base import ObjectStore
 from foxhunt_pipeline.stores.s3 import PART_BYTES, S3Store
 from resources.stores import S3StoreResource, open_store
+from support.faulty_s3 import Proxy, proxy, stand_in
+from support.object_server import ObjectServer
 
 WRONG = "wrong-secret-0123456789"
 

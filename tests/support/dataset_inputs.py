@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Result, digest_arrays
 from foxhunt_pipeline.config import Config
 from foxhunt_pipeline.labels.returns import end_times, forward_returns, smoothed_returns
+from support.task import FolderTask
 
 MINUTE = 60 * 10**9
 DAY = 24 * 60 * MINUTE

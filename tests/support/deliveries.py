@@ -12,7 +12,6 @@ from typing import Any
 import databento_dbn as dbn
 import numpy as np
 import zstandard
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact
 from foxhunt_pipeline.config import Config
@@ -22,6 +21,7 @@ from foxhunt_pipeline.market.facts import FileFacts
 from foxhunt_pipeline.market.inventory import Inventory
 from foxhunt_pipeline.market.landing import FolderLanding
 from foxhunt_pipeline.market.sessions import Survey, SurveyedSource, survey
+from support.task import FolderTask
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import databento
 import numpy as np
 import polars as pl
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Item, Result, digest_of
 from foxhunt_pipeline.market.schemas import SCHEMAS, batch_of, columns_of
+from support.task import FolderTask
 
 OPEN = 1_381_239_000 * 10**9
 """Regular open of LEAN.EQUITY on 2013-10-08: 09:30 in New York."""

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.planted import SPEC, THRESHOLD, Planted
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact, Content, Item, digest_arrays, digest_of
 from foxhunt_pipeline.config import Config
@@ -23,6 +21,8 @@ from foxhunt_pipeline.datasets.manifest import (
     WindowView,
 )
 from foxhunt_pipeline.models.contract import Family
+from support.planted import SPEC, THRESHOLD, Planted
+from support.task import FolderTask
 
 SIGMA = 2e-4
 """Standard deviation of a return."""

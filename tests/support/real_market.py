@@ -7,11 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
-from support.market_tables import dbn_tables
 
 from foxhunt_pipeline.market.calendars import calendar_for
 from foxhunt_pipeline.market.clock import Hours
 from foxhunt_pipeline.market.tape import Prints, Quotes
+from support.market_tables import dbn_tables
 
 SECOND = 10**9
 MINUTE = 60 * SECOND

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.object_server import ObjectServer
 
 from foxhunt_pipeline.config import StoreConfig
 from foxhunt_pipeline.stores.base import ObjectStore
 from resources.stores import open_store
+from support.object_server import ObjectServer
 
 
 @pytest.fixture

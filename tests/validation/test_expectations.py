@@ -9,13 +9,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.market_tables import OPEN, SECOND, TIME, UNIT, bars, definitions, put, quotes, trades
 
 from foxhunt_pipeline.config import Config
 from foxhunt_pipeline.errors import DataError
 from foxhunt_pipeline.validation.expectations import judge
 from foxhunt_pipeline.validation.rules import Hours, Prices, profile
 from foxhunt_pipeline.validation.suites import SUITES, kind_of
+from support.market_tables import OPEN, SECOND, TIME, UNIT, bars, definitions, put, quotes, trades
 
 HOUR = 3600 * SECOND
 HOURS = Hours(OPEN - 9 * HOUR, OPEN + 15 * HOUR, OPEN, OPEN + 13 * HOUR // 2)

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.market_tables import OPEN, SECOND, TIME, UNIT, bars, put, quotes, trades
 
 from foxhunt_pipeline.validation.rules import QUARANTINE, Hours, Prices, outliers, profile
+from support.market_tables import OPEN, SECOND, TIME, UNIT, bars, put, quotes, trades
 
 HOURS = Hours(OPEN - 2 * SECOND, OPEN + 16 * SECOND, OPEN, OPEN + 10 * SECOND)
 LAST, DOUBTED, SPECIAL = 128, 4, 2

@@ -9,8 +9,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.market_tables import OPEN, UNIT, bars, dbn_tables, put, quotes, tables_artifact, trades
-from support.task import FolderTask
 
 from foxhunt_pipeline.artifacts import Artifact
 from foxhunt_pipeline.config import Config
@@ -18,6 +16,8 @@ from foxhunt_pipeline.errors import ValidationError
 from foxhunt_pipeline.market.reading import clean_table, read_table
 from foxhunt_pipeline.validation import suites
 from foxhunt_pipeline.validation.stage import SessionRefusedError, build
+from support.market_tables import OPEN, UNIT, bars, dbn_tables, put, quotes, tables_artifact, trades
+from support.task import FolderTask
 
 SESSION = "2013-10-08"
 EQUITY_SESSIONS = {
