@@ -13,6 +13,7 @@ from foxhunt_pipeline.incremental.build import Outcome
 from resources.pipeline import Pipeline
 
 _CHECKPOINT = "model.safetensors"
+_CURVES = ("epochs", "curve")
 
 
 def model_assets(pipeline: Pipeline, model: str) -> list[dg.AssetsDefinition]:
@@ -36,7 +37,7 @@ def _training(pipeline: Pipeline, outcome: Outcome) -> dict[str, Any]:
     items = outcome.artifact.items
     rows = [
         {"window": name, "trained": name in outcome.computed}
-        | {key: value for key, value in item.figures.items() if not isinstance(value, list)}
+        | {key: item.figures[key] for key in sorted(item.figures) if key not in _CURVES}
         for name, item in items.items()
     ]
     figures = outcome.artifact.figures

@@ -77,7 +77,8 @@ def sync(expressions: tuple[str, ...], force: bool, within: str = "") -> int:
     report = run_sync(pipeline, expressions, force, within)
     nothing = nothing_landed(pipeline)
     if report.runs:
-        say(f"{len(report.runs)} runs in {duration(time.perf_counter() - began)}.")
+        count = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}"
+        say(f"{count} in {duration(time.perf_counter() - began)}.")
     else:
         say(nothing or _DONE)
     print_held(() if nothing else report.held)
