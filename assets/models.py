@@ -23,8 +23,8 @@ def model_assets(pipeline: Pipeline, model: str) -> list[dg.AssetsDefinition]:
     )
     return [
         stage_asset(pipeline, training, describe=_training, value=_checkpoints),
-        stage_asset(pipeline, walk_forward, describe=_walk_forward, loads=[training]),
-        stage_asset(pipeline, release, describe=_release, finish=_publish, loads=[training]),
+        stage_asset(pipeline, walk_forward, describe=_walk_forward),
+        stage_asset(pipeline, release, describe=_release, finish=_publish),
     ]
 
 

@@ -37,22 +37,19 @@ def stage_asset(
     checks: Iterable[dg.AssetCheckSpec] = (),
     judge: Judge | None = None,
     value: Value | None = None,
-    loads: Iterable[str] = (),
 ) -> dg.AssetsDefinition:
     """The asset of a stage of the table.
 
     describe: metadata of an outcome. finish: what else belongs to the asset (publishing),
     done before it counts as built; its result is metadata too. judge: results of ``checks``.
-    value: what the checkpoint IO manager is handed. loads: inputs that it loads and verifies.
+    value: what the checkpoint IO manager is handed.
     """
     stage = pipeline.stages[name]
     version = pipeline.versions[name]
-    loaded = {i.replace("/", "__"): dg.AssetIn(key=asset_key(i)) for i in loads}
 
     @dg.asset(
         key=asset_key(name),
-        deps=[asset_key(i) for i in stage.inputs if i not in set(loads)],
-        ins=loaded,
+        deps=[asset_key(i) for i in stage.inputs],
         partitions_def=SESSIONS if stage.partitioned else None,
         code_version=version.digest[:16],
         group_name=stage.group,
@@ -65,7 +62,7 @@ def stage_asset(
         check_specs=list(checks),
         metadata={"code_version": version.digest, "modules": "\n".join(sorted(stage.entry))},
     )
-    def compute(context: dg.AssetExecutionContext, **_inputs: Any) -> Iterator[Any]:
+    def compute(context: dg.AssetExecutionContext) -> Iterator[Any]:
         partition = context.partition_key if stage.partitioned else None
         metadata: dict[str, Any] = {}
 

@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets import session_assets, unpartitioned_assets
 from foxhunt_pipeline.automation import automation
-from resources.checkpoints import CheckpointIOManager
+from resources.checkpoints import PipelineCheckpoints
 from resources.device import TorchDeviceResource
 from resources.pipeline import Pipeline, open_pipeline
 
@@ -27,7 +27,7 @@ def build(pipeline: Pipeline) -> dg.Definitions:
                 require=training.require_device,
                 precision=training.precision,
             ),
-            "checkpoints": CheckpointIOManager.of(pipeline.settings.artifacts),
+            "checkpoints": PipelineCheckpoints(pipeline),
         },
         executor=dg.in_process_executor,
     )

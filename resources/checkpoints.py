@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from dagster import ConfigurableIOManager, InputContext, MetadataValue, OutputContext
+from dagster import ConfigurableIOManager, InputContext, IOManager, MetadataValue, OutputContext
 from pydantic import Field, PrivateAttr
 
 from foxhunt_pipeline.artifacts import Blob, digest_of
@@ -31,6 +31,7 @@ from foxhunt_pipeline.stores.base import ObjectStore
 
 if TYPE_CHECKING:
     from foxhunt_pipeline.checkpoints.format import Checkpoint, Header
+    from resources.pipeline import Pipeline
 
 _SCHEMA_VERSION = 1
 _SINGLE = "checkpoint"
@@ -192,6 +193,31 @@ class CheckpointIOManager(ConfigurableIOManager):
         if not isinstance(document, dict) or not needed <= document.keys():
             raise _damaged(key)
         return document
+
+
+class PipelineCheckpoints(IOManager):
+    """The checkpoint IO manager of a pipeline: what the index counts as current is loaded.
+
+    The pointer in the store says which output was stored last, by anybody who shares the store;
+    the index says which one this state folder's plan is made from.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        settings = pipeline.settings
+        self._stored = CheckpointIOManager.of(settings.artifacts, pipeline.cache / "checkpoints")
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        self._stored.handle_output(context, obj)
+
+    def load_input(self, context: InputContext) -> Any:
+        name = "/".join(context.asset_key.path)
+        if name not in self._pipeline.stages:
+            return self._stored.load_input(context)
+        items = self._pipeline.builder.artifact(name).items.values()
+        found = {item.name: blob for item in items for blob in item.files.values()}
+        cache = Path(self._stored.cache) if self._stored.cache else None
+        return StoredCheckpoints(self._stored.store, found, cache)
 
 
 def _damaged(key: str) -> CheckpointError:
