@@ -7,6 +7,9 @@ gives checks no partition and lets one bad session stop the good ones.
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.events import RunFailureReason
+from sqlalchemy.exc import DBAPIError
 
 from assets.stage_asset import FORCE_TAG, PLAN_TAG, SESSIONS, SYNC_TAG, asset_key
+from foxhunt_pipeline.errors import StoreError
 from foxhunt_pipeline.incremental.plan import Entry, Held, Plan
 
 if TYPE_CHECKING:
@@ -52,6 +57,14 @@ class SyncReport:
         return all(run.success for run in self.runs)
 
 
+_PLACE_TAG = "foxhunt/state"
+_UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
 Watch = Callable[[Plan], None]
 Done = Callable[[RunResult], None]
 
@@ -75,11 +88,14 @@ def sync(
     that asked for this, with which its runs are tagged.
 
     Raises :class:`KeyboardInterrupt` when the process is told to end; the run that it was at
-    has then failed.
+    has then failed. Raises :class:`~foxhunt_pipeline.errors.StoreError` where Dagster's storage
+    cannot be written, as on a full disk.
     """
-    tags = ({FORCE_TAG: "true"} if force else {}) | ({SYNC_TAG: within} if within else {})
+    place = {_PLACE_TAG: f"{socket.gethostname()}:{pipeline.settings.state}"}
+    tags = ({FORCE_TAG: "true"} if force else {}) | ({SYNC_TAG: within} if within else {}) | place
     report = SyncReport()
-    with _turn(pipeline, on_wait):
+    with _turn(pipeline, on_wait), _storage_explained(pipeline):
+        _bury(instance, place)
         first = pipeline.plan(tuple(expressions), force=force)
         on_plan(first)
         report.planned += first.entries
@@ -100,6 +116,39 @@ def sync(
             on_run(report.runs[-1])
         report.held = second.held
     return report
+
+
+@contextmanager
+def _storage_explained(pipeline: Pipeline) -> Iterator[None]:
+    """Say plainly that the storage failed, where people look: Dagster sends a step's output to
+    files, and a storage that fails keeps it from giving the streams back."""
+    streams = {number: os.dup(number) for number in (1, 2)}
+    try:
+        yield
+    except (DBAPIError, OSError) as error:
+        state = pipeline.settings.state
+        free = shutil.disk_usage(state).free
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise StoreError(
+            f"Dagster's storage could not be written ({cause}); {free // 10**6} MB are free at "
+            f"{state}.",
+            remedy="Make room, or move the folder (FOXHUNT_STATE), and run foxhunt sync again.",
+        ) from error
+    finally:
+        for number, stream in streams.items():
+            os.dup2(stream, number)
+            os.close(stream)
+
+
+def _bury(instance: dg.DagsterInstance, place: dict[str, str]) -> None:
+    """Fail the runs that a killed sync left, since it is our turn and they cannot be alive.
+
+    They would seem to run for ever, and the slot that they hold in the gpu pool would keep the
+    next training waiting as long.
+    """
+    for run in instance.get_runs(filters=dg.RunsFilter(tags=place, statuses=_UNFINISHED)):
+        instance.report_run_failed(run, "The process that ran it was killed.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def _run(
