@@ -1,0 +1,5 @@
+"""Fixtures of the tests of the examples."""
+
+from support.project import built_project, project
+
+__all__ = ["built_project", "project"]
