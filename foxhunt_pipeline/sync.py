@@ -6,10 +6,12 @@ gives checks no partition and lets one bad session stop the good ones.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,7 +90,7 @@ def sync(
     that asked for this, with which its runs are tagged.
 
     Raises :class:`KeyboardInterrupt` when the process is told to end; the run that it was at
-    has then failed. Raises :class:`~foxhunt_pipeline.errors.StoreError` where Dagster's storage
+    has then failed. Raises :class:`~foxhunt_pipeline.errors.StoreError` where the state folder
     cannot be written, as on a full disk.
     """
     place = {_PLACE_TAG: f"{socket.gethostname()}:{pipeline.settings.state}"}
@@ -120,19 +122,21 @@ def sync(
 
 @contextmanager
 def _storage_explained(pipeline: Pipeline) -> Iterator[None]:
-    """Say plainly that the storage failed, where people look: Dagster sends a step's output to
-    files, and a storage that fails keeps it from giving the streams back."""
+    """Say plainly that the state folder failed, where people look: Dagster sends a step's output
+    to files, and a storage that fails keeps it from giving the streams back."""
     streams = {number: os.dup(number) for number in (1, 2)}
     try:
         yield
-    except (DBAPIError, OSError) as error:
+    except (DBAPIError, sqlite3.Error, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
         state = pipeline.settings.state
-        free = shutil.disk_usage(state).free
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise StoreError(
-            f"Dagster's storage could not be written ({cause}); {free // 10**6} MB are free at "
-            f"{state}.",
-            remedy="Make room, or move the folder (FOXHUNT_STATE), and run foxhunt sync again.",
+            f"The state folder {state} could not be written: {cause}. "
+            f"{shutil.disk_usage(state).free // 10**6} MB are free there.",
+            remedy="If that is too little, make room or move it (FOXHUNT_STATE); then run foxhunt "
+            "sync again.",
         ) from error
     finally:
         for number, stream in streams.items():
