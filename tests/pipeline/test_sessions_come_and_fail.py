@@ -40,6 +40,7 @@ def test_one_more_session_trains_one_more_window(project: Project) -> None:
 
 def test_a_corrupt_session_is_left_out_and_said(new_project: Callable[..., Project]) -> None:
     project = new_project()
+    project.env["FOXHUNT_MODELS__PPO__ENABLED"] = "false"
     files = project.simulate(5)
     job = files[0].parent
     for file in files:  # flat, without the manifest that would call a damaged file arriving

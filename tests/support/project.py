@@ -13,6 +13,7 @@ so the landing is cloned by hard links, as are the immutable blobs; databases ar
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -368,26 +369,29 @@ def _replace(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def _clone(built: Project, root: Path) -> Iterator[Project]:
-    yield built.clone(root)
-    shutil.rmtree(root, ignore_errors=True)
-
-
 @pytest.fixture(scope="session")
-def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A project of four simulated sessions, synced once. Not to be changed: clone it."""
-    root = tmp_path_factory.mktemp("pipeline") / "built"
-    project = Project.create(root)
-    project.simulate(4)
-    project.foxhunt("sync")
-    yield project
-    shutil.rmtree(root, ignore_errors=True)
+def built_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project of four simulated sessions, synced once for all workers of the test session. Not
+    to be changed: clone it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root, done = shared / "built-project", shared / "built-project.done"
+    with (shared / "built-project.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            project = Project.create(root)
+            project.simulate(4)
+            project.foxhunt("sync")
+            done.touch()
+    return Project(root)
 
 
 @pytest.fixture
 def project(built_project: Project, tmp_path: Path) -> Iterator[Project]:
     """A synced project of the test's own."""
-    yield from _clone(built_project, tmp_path / "project")
+    yield built_project.clone(tmp_path / "project")
+    shutil.rmtree(tmp_path / "project", ignore_errors=True)
 
 
 @pytest.fixture
