@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def ingest(files: list[Path]) -> int:
     """Verify files and put the good ones into the landing. Returns the exit code."""
+    from foxhunt_pipeline.cli.opening import opened
     from foxhunt_pipeline.market.ingest import check_files
-    from resources.pipeline import open_pipeline
 
-    pipeline = open_pipeline()
+    pipeline = opened()
     if pipeline.settings.landing_url.startswith("s3://"):
         raise ConfigError(
             f"The landing is {pipeline.settings.landing_url}; ingest copies into a folder.",
@@ -62,10 +62,9 @@ def simulate(folder: Path, sessions: int, symbols: str, seed: int, martingale: b
 
 def ls(as_json: bool) -> None:
     """Sessions by schema and instrument, gaps, and files that are no data, as of now."""
-    from foxhunt_pipeline.cli.opening import nothing_landed
-    from resources.pipeline import open_pipeline
+    from foxhunt_pipeline.cli.opening import nothing_landed, opened
 
-    pipeline = open_pipeline()
+    pipeline = opened()
     survey = pipeline.survey()
     if as_json:
         print(json.dumps({"landing": pipeline.settings.landing_url} | _data(survey), indent=2))

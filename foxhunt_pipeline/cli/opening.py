@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foxhunt_pipeline.cli.console import say, warn
-from foxhunt_pipeline.errors import StoreError
+from foxhunt_pipeline.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from resources.pipeline import Pipeline
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 
 def opened() -> Pipeline:
     """The pipeline found from here. A lost index is rebuilt first, and said to be."""
-    from resources.pipeline import open_pipeline
-
-    pipeline = open_pipeline()
+    pipeline = _pipeline()
     try:
         lost = not pipeline.index.rows() and _has_artifacts(pipeline)
     except sqlite3.DatabaseError as error:
@@ -32,11 +32,8 @@ def opened() -> Pipeline:
 
 def rebuild_index() -> None:
     """Replace the index by what the artifact store holds; failed attempts are forgotten."""
-    from resources.pipeline import open_pipeline
-
-    pipeline = open_pipeline()
+    pipeline = _pipeline()
     state = pipeline.settings.state
-    state.mkdir(parents=True, exist_ok=True)
     with (state / "sync.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,6 +55,24 @@ def nothing_landed(pipeline: Pipeline) -> str:
         f"{pipeline.settings.landing_url} holds no market data. Set landing.url in foxhunt.toml "
         "(foxhunt init writes one) or FOXHUNT_LANDING, or try foxhunt demo."
     )
+
+
+def _pipeline() -> Pipeline:
+    """The pipeline found from here, once its state folder can be written."""
+    from resources.pipeline import open_pipeline
+
+    pipeline = open_pipeline()
+    state = pipeline.settings.state
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        if not os.access(state, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigError(
+            f"The state folder {state} cannot be written: {error.strerror}.",
+            remedy="Set FOXHUNT_STATE to a folder that can.",
+        ) from None
+    return pipeline
 
 
 def _fill(pipeline: Pipeline) -> int:
