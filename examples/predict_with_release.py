@@ -15,8 +15,6 @@ import numpy as np
 import torch
 
 import foxhunt_pipeline as fx
-from foxhunt_pipeline.models.tlob import FAMILY
-from foxhunt_pipeline.training.rebuild import forecaster
 
 CLIP = 10.0
 """Scaled features beyond are cut off, as in training; undefined ones are 0."""
@@ -29,7 +27,7 @@ def main(model: str = "tlob", folder: str = ".") -> None:
 
     pipeline = fx.open_pipeline(Path(folder))
     newest = max(partition for _, partition in pipeline.index.rows() if partition)
-    forecast = forecaster(checkpoint, FAMILY)
+    forecast = fx.open_model(model, "latest", folder=folder)
     for name, frame in fx.open_asset("features", newest, folder=folder).items():
         if not name.startswith(f"{header.view}/"):
             continue

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from foxhunt_pipeline.artifacts import Artifact, Item
 from foxhunt_pipeline.config import load as load_config
-from foxhunt_pipeline.errors import DataError, NotFoundError
+from foxhunt_pipeline.errors import ConfigError, DataError, NotFoundError
 from resources.pipeline import Pipeline, open_pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
     from foxhunt_pipeline.checkpoints.format import Checkpoint
+    from foxhunt_pipeline.training.rebuild import Forecaster
 
-__all__ = ["load_config", "open_asset", "open_pipeline", "open_release"]
+__all__ = ["load_config", "open_asset", "open_model", "open_pipeline", "open_release"]
 
 Frames = dict[str, pl.DataFrame]
 
@@ -96,6 +98,37 @@ def open_release(
     return publish.open_release(
         pipeline.releases, model, version, cache=pipeline.cache / "releases"
     )
+
+
+def open_model(
+    model: str,
+    version: str = "champion",
+    *,
+    device: str = "cpu",
+    folder: Path | str | None = None,
+) -> Forecaster | nn.Module:
+    """A released model ready for use, rebuilt from its checkpoint alone.
+
+    Of a forecast family: a :class:`~foxhunt_pipeline.training.rebuild.Forecaster`, from scaled
+    look-back (batch, time, feature) to a forecast in log return. Of a policy family: the module,
+    from (look-back, position held) to a :class:`~foxhunt_pipeline.models.contract.Policy`.
+
+    Raises what :func:`open_release` raises, and :class:`~foxhunt_pipeline.errors.ConfigError` for
+    a model that is not configured.
+    """
+    from foxhunt_pipeline.incremental.families import family_of
+    from foxhunt_pipeline.training.rebuild import forecaster, module_from
+
+    checkpoint = open_release(model, version, folder=folder)
+    stage = open_pipeline(None if folder is None else Path(folder)).stages.get(f"{model}/training")
+    if stage is None:
+        raise ConfigError(
+            f"The model {model} is not configured.", remedy=f"Add [models.{model}] to foxhunt.toml."
+        )
+    family = family_of(stage)
+    if family.kind == "forecast":
+        return forecaster(checkpoint, family, device)
+    return module_from(checkpoint, family, device)
 
 
 def _artifact(pipeline: Pipeline, name: str, session: str | None) -> Artifact:

@@ -98,6 +98,7 @@ def sync(
     report = SyncReport()
     with _turn(pipeline, on_wait), _storage_explained(pipeline):
         _bury(instance, place)
+        pipeline.memo.sweep()
         first = pipeline.plan(tuple(expressions), force=force)
         on_plan(first)
         report.planned += first.entries

@@ -28,6 +28,7 @@ from foxhunt_pipeline.errors import (
     UnavailableError,
 )
 from foxhunt_pipeline.stores.base import ObjectStore
+from resources.stores import open_store
 
 if TYPE_CHECKING:
     from foxhunt_pipeline.checkpoints.format import Checkpoint, Header
@@ -88,9 +89,6 @@ class CheckpointIOManager(ConfigurableIOManager):
     @property
     def store(self) -> ObjectStore:
         if self._store is None:
-            # dagster-aws takes a second to import, and not every process opens a store.
-            from resources.stores import open_store
-
             fields = {name: getattr(self, name) for name in StoreConfig.model_fields}
             self._store = open_store(StoreConfig(**fields))
         return self._store

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foxhunt_pipeline.artifacts import Blob, Item
-from foxhunt_pipeline.config import Settings, StoreConfig, load
+from foxhunt_pipeline.config import Settings, load
 from foxhunt_pipeline.incremental.build import Builder, Progress
 from foxhunt_pipeline.incremental.families import family_of
 from foxhunt_pipeline.incremental.index import Index
@@ -29,6 +29,7 @@ from foxhunt_pipeline.market.inventory import Inventory
 from foxhunt_pipeline.market.landing import Landing
 from foxhunt_pipeline.market.sessions import Survey, SurveyedSource, survey
 from foxhunt_pipeline.stores.base import ObjectStore
+from resources.stores import open_store
 
 if TYPE_CHECKING:
     from foxhunt_pipeline.checkpoints.publish import Release
@@ -56,11 +57,11 @@ class Pipeline:
 
     @cached_property
     def artifacts(self) -> ObjectStore:
-        return _open(self.settings.artifacts)
+        return open_store(self.settings.artifacts)
 
     @cached_property
     def releases(self) -> ObjectStore:
-        return _open(self.settings.releases)
+        return open_store(self.settings.releases)
 
     @cached_property
     def memo(self) -> Memo:
@@ -188,13 +189,6 @@ class Pipeline:
                 listener(asset, partition, message, figures)
 
         return tell
-
-
-def _open(config: StoreConfig) -> ObjectStore:
-    """Open a store; boto3 and Dagster are imported only where it is needed."""
-    from resources.stores import open_store
-
-    return open_store(config)
 
 
 def open_pipeline(folder: Path | None = None) -> Pipeline:

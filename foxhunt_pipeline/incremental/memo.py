@@ -68,6 +68,16 @@ class Memo:
             shutil.rmtree(scratch, ignore_errors=True)
         return self._enter(Item(name, key, content.digest, files, content.figures))
 
+    def sweep(self) -> None:
+        """Remove the work in progress of processes that are no more."""
+        for folder in (self._cache / "scratch").glob("*-*"):
+            try:
+                os.kill(int(folder.name.partition("-")[0]), 0)
+            except ProcessLookupError:
+                shutil.rmtree(folder, ignore_errors=True)
+            except (PermissionError, ValueError):
+                continue
+
     def path(self, item: Item, file: str) -> Path:
         """A local, verified copy of one of an item's files.
 

@@ -266,7 +266,8 @@ class _Planner:
     def _code_reason(self, old: str, stage: str) -> str:
         if (old, stage) not in self.code_reasons:
             before = self.index.components(old)
-            lines = difference(before, self.versions[stage].components) if before else []
+            version = self.versions[stage]
+            lines = difference(before, version.components, version.files) if before else []
             self.code_reasons[old, stage] = "; ".join(lines[:5]) or "its code changed"
         return self.code_reasons[old, stage]
 

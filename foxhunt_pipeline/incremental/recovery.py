@@ -30,12 +30,11 @@ def rebuild_index(
     """
     count = 0
     for stage in stages.values():
+        rows = index.rows()
+        needs = stage.needs_session
+        used = usable_sessions(needs, rows, versions, sessions) if needs else []
         for partition in sorted(sessions) if stage.partitioned else [None]:
-            rows = index.rows()
-            used = usable_sessions(stage.needs_session, rows, versions, sessions)
-            inputs = input_versions(
-                stage, partition, rows, sessions, used if stage.needs_session else [], stages
-            )
+            inputs = input_versions(stage, partition, rows, sessions, used, stages)
             found = None
             if inputs is not None:
                 key = step_key(stage, partition, versions[stage.name].digest, inputs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -76,8 +78,13 @@ def device_kind(config: Config) -> str:
     return f"{kind} {precision}"
 
 
-def difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """What changed between two versions' components, as a reader would say it."""
+def difference(
+    old: Mapping[str, str], new: Mapping[str, str], files: Mapping[str, Path]
+) -> list[str]:
+    """What changed between two versions' components, as a reader would say it.
+
+    files: of the modules, as far as they are there.
+    """
     lines = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
@@ -86,7 +93,7 @@ def difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         kind, _, what = name.partition(" ")
         if kind == "module":
             verb = "is new" if before is None else "is gone" if after is None else "changed"
-            lines.append(f"{module_path(what)} {verb}")
+            lines.append(f"{module_path(what, files.get(what))} {verb}")
         elif before is None:
             lines.append(f"{name} is {after}")
         elif after is None:
@@ -96,9 +103,11 @@ def difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def module_path(module: str) -> str:
+def module_path(module: str, file: Path | None = None) -> str:
     """A module as the file a reader looks for, from inside its package."""
     parts = module.split(".")
+    if file is not None and file.name == "__init__.py":
+        parts.append("__init__")
     inside = parts[1:] if len(parts) > 1 and parts[0] == "foxhunt_pipeline" else parts
     return "/".join(inside) + ".py"
 
@@ -122,14 +131,37 @@ def check_unchanged(stage: str, planned: StageVersion, started_ns: int) -> None:
         except FileNotFoundError:
             same, saved = False, False
         if not same:
-            changed.append(f"{module_path(module)} changed")
+            changed.append(f"{module_path(module, path)} changed")
         elif saved:
-            changed.append(f"{module_path(module)} was saved")
+            changed.append(f"{module_path(module, path)} was saved")
+        elif _stale_bytecode(path):
+            changed.append(f"{module_path(module, path)} was saved twice in a second")
     if changed:
         raise CodeChangedError(
             f"Code changed while the run of {stage} was starting: {'; '.join(changed)}.",
             remedy="Run again.",
         )
+
+
+def _stale_bytecode(path: Path) -> bool:
+    """Whether Python takes bytecode for a file's that is older than the file, and drop it.
+
+    Bytecode counts as the file's if it names the same size and the same second of the last save
+    (PEP 552), so a second save within that second, of equal length, goes unseen.
+    """
+    cached = Path(importlib.util.cache_from_source(str(path)))
+    try:
+        source, compiled = path.stat(), cached.stat()
+        if compiled.st_mtime_ns >= source.st_mtime_ns:
+            return False
+        with cached.open("rb") as file:
+            _, flags, second, size = struct.unpack("<IIII", file.read(16))
+    except (OSError, struct.error):
+        return False
+    stale = not flags and second == int(source.st_mtime) and size == source.st_size
+    if stale:
+        cached.unlink(missing_ok=True)
+    return stale
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

@@ -278,6 +278,12 @@ class _Stream:
     def _metadata_bytes(self) -> tuple[int, bytearray]:
         prelude = bytearray(_PRELUDE.size)
         filled = self.fill(memoryview(prelude), "at its start")
+        if not filled:
+            raise DataError(
+                f"{self.name}: ends before its first record: its compressed data is cut within "
+                "the first block.",
+                remedy=f"The file is truncated. {_AGAIN}",
+            )
         magic, version, length = _PRELUDE.unpack(prelude)
         if magic != b"DBN":
             raise DataError(

@@ -92,7 +92,8 @@ class ObjectStore(Protocol):
         ...
 
     def head(self, key: str) -> Head | None:
-        """Size and etag, or None if there is no such object."""
+        """Size and etag (weak on a folder, as in a listing: nothing is read), or None if there is
+        no such object."""
         ...
 
     def list(self, prefix: str) -> Iterator[Head]:

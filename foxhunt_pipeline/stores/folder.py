@@ -101,7 +101,7 @@ class FolderStore:
         path = self._file(key)
         try:
             with self._named(key):
-                return Head(key, path.stat().st_size, files.hash_file(path))
+                return self._weak(key, path.stat())
         except NotFoundError:
             return None
 

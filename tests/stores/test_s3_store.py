@@ -21,7 +21,8 @@ from foxhunt_pipeline.errors import (
 )
 from foxhunt_pipeline.stores.base import ObjectStore
 from foxhunt_pipeline.stores.s3 import PART_BYTES, S3Store
-from resources.stores import S3StoreResource, open_store
+from resources.s3 import S3StoreResource
+from resources.stores import open_store
 from support.faulty_s3 import Proxy, proxy, stand_in
 from support.object_server import ObjectServer
 
