@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 pytest_plugins = ["support.object_server", "support.project", "support.stores"]
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    # A run judges the change at hand; new examples are looked for where somebody watches.
+    settings.load_profile("ci")
 
 TEST_DATA = Path(os.environ.get("FOXHUNT_TEST_DATA") or ROOT.parent / "shared" / "data")
 

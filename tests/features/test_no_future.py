@@ -86,8 +86,10 @@ CASES = {
 
 def check(
     data: Path, case: str, share: float, seed: int, features: Callable[[Any], list[Feature]]
-) -> None:
-    """Garbage after one row's time: features of rows up to it stay, labels at it change."""
+) -> bool:
+    """Garbage after one row's time: features of rows up to it stay, labels at it change with the
+    marks that they look at. Returns whether those marks changed: garbage may leave a quiet market
+    as it was."""
     view, market, symbol, schemas = CASES[case]
     tables = {s: real_market.tables(data, market)[symbol][s] for s in schemas}
     tables["trades"] = sides(tables["trades"]) if "trades" in tables else pl.DataFrame()
@@ -105,11 +107,14 @@ def check(
     )
     np.testing.assert_array_equal(px[: at + 1, [0, 1, 4]], ruined_px[: at + 1, [0, 1, 4]])
     np.testing.assert_array_equal(px[:at], ruined_px[:at])
+    ahead = slice(at + 1, at + 1 + horizon)
+    moved = not np.array_equal(px[ahead, 4], ruined_px[ahead, 4])
     for labels in (forward_returns, smoothed_returns):
         before, after = (labels(p[:, 4], (horizon,))[: at + 1, 0] for p in (px, ruined_px))
         reach = max(at - horizon + 1, 0)  # the first row whose label ends after t
         np.testing.assert_array_equal(before[:reach], after[:reach])
-        assert not np.array_equal(before[reach:], after[reach:], equal_nan=True)
+        assert moved != np.array_equal(before[reach:], after[reach:], equal_nan=True)
+    return moved
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -124,6 +129,11 @@ def test_garbage_after_t_leaves_features_at_t_unchanged(
     test_data: Path, case: str, share: float, seed: int
 ) -> None:
     check(test_data, case, share, seed, lambda rows: catalogue(CASES[case][0], _levels_of(rows)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels_at_t_see_what_comes_after(test_data: Path, case: str) -> None:
+    assert check(test_data, case, 0.5, 1, lambda rows: catalogue(CASES[case][0], _levels_of(rows)))
 
 
 def test_a_feature_that_looks_one_row_ahead_is_caught(test_data: Path) -> None:
