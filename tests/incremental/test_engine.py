@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
 import sys
 import textwrap
@@ -296,6 +298,27 @@ def test_the_guard_catches_a_save_that_came_before_the_import_was_done(
     monkeypatch.setattr("foxhunt_pipeline.incremental.build.STARTED_NS", 1)
     with pytest.raises(CodeChangedError, match="was saved"):
         world.build("raw", "2024-01-02")
+
+
+def test_bytecode_of_an_earlier_save_in_the_same_second_is_not_trusted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two saves of equal length within a second: Python itself would run the first."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = world.folder / "graph" / "shared.py"
+    world.sessions = {"2024-01-02": SessionState("x")}
+    world.build("raw", "2024-01-02")
+    second = 1_700_000_000 * 10**9
+    os.utime(path, ns=(second, second))
+    world.build("feature", "2024-01-02")
+    world.write("shared", "def scale(x):\n    return 3 * x\n")
+    os.utime(path, ns=(second + 5 * 10**8,) * 2)
+    compiled = Path(importlib.util.cache_from_source(str(path)))
+    os.utime(compiled, ns=(second + 10**8,) * 2)
+    with pytest.raises(CodeChangedError, match="saved twice in a second"):
+        world.build("feature", "2024-01-02")
+    built = world.build("feature", "2024-01-02")
+    assert built.artifact.items["value"].digest == "30"
 
 
 def test_force_computes_again_to_the_same_result(world: World) -> None:
