@@ -79,11 +79,11 @@ class Copy:
                 found += [(step, _seconds(b) - _seconds(a)) for step, a, b in db.execute(query)]
         return found
 
-    def edit(self, file: str, old: str, new: str) -> None:
-        path = self.folder / "foxhunt_pipeline" / file
-        text = path.read_text()
-        assert old in text, f"{old!r} is not in {file}"
-        path.write_text(text.replace(old, new, 1))
+    def edit(self, file: str) -> None:
+        """Change a module's code, not what it computes: the family is trained again all the same,
+        since nobody can know."""
+        with (self.folder / "foxhunt_pipeline" / file).open("a", encoding="utf-8") as source:
+            source.write("\n\nEDITED = 1\n")
 
 
 def _seconds(stamp: str) -> float:
@@ -100,9 +100,9 @@ def builds(folder: Path) -> list[Row]:
     first = copy.steps()
     share = sum(seconds for step, seconds in first if step.startswith("tlob__"))
     noop = copy.run("sync")
-    copy.edit("models/tlob.py", "import torch\n", "import torch\n\nEDITED = 1\n")
+    copy.edit("models/tlob.py")
     edit = copy.run("sync")
-    edited = copy.steps()[:]
+    edited = copy.steps()
     copy.simulate(SESSIONS + 1)
     session = copy.run("sync")
     grown = copy.steps()
