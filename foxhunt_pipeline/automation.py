@@ -20,7 +20,7 @@ from pydantic import Field
 
 from assets.stage_asset import SYNC_TAG, asset_key
 from foxhunt_pipeline.artifacts import digest_of
-from foxhunt_pipeline.incremental.stages import LANDING
+from foxhunt_pipeline.incremental.stages import LANDING, Stage
 from foxhunt_pipeline.market.landing import LandedFile
 from resources.pipeline import Pipeline
 
@@ -102,20 +102,18 @@ def automation(pipeline: Pipeline) -> dg.Definitions:
         ),
         description="Every night: whatever the day's data or code made stale.",
     )
-    groups = dict.fromkeys(stage.group for stage in pipeline.stages.values())
     return dg.Definitions(
-        jobs=[sync_job, *(_group_job(pipeline, group) for group in groups)],
+        jobs=[sync_job, *map(_stage_job, pipeline.stages.values())],
         schedules=[nightly],
         sensors=[_new_market_data(pipeline), _sync_when_stale(config.landing_interval_seconds)],
     )
 
 
-def _group_job(pipeline: Pipeline, group: str) -> "UnresolvedAssetJobDefinition":
-    stages = [stage.name for stage in pipeline.stages.values() if stage.group == group]
+def _stage_job(stage: Stage) -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        name=f"{group}_job",
-        selection=dg.AssetSelection.assets(*(asset_key(name) for name in stages)),
-        description=f"Materialize {', '.join(stages)}; what is unchanged is reused.",
+        name=f"{stage.name.replace('/', '_')}_job",
+        selection=dg.AssetSelection.assets(asset_key(stage.name)),
+        description=f"Materialize {stage.name}; what is unchanged is reused.",
     )
 
 

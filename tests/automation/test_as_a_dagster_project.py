@@ -99,6 +99,28 @@ def test_every_asset_says_what_it_is(clone: Project) -> None:
         assert partitioned == (group == "market_data" or key in ("features", "labels")), key
 
 
+def test_every_stage_has_a_job_that_materializes_it_alone(clone: Project) -> None:
+    listed = json.loads(
+        clone.python(
+            """
+            import json
+            from foxhunt_pipeline.definitions import defs, pipeline
+            jobs = {f"{name.replace('/', '_')}_job": name for name in pipeline.stages}
+            def selected(job):
+                keys = defs.resolve_job_def(job).asset_layer.selected_asset_keys
+                return [key.to_user_string() for key in keys]
+            print(json.dumps({name: selected(job) for job, name in jobs.items()}))
+            """
+        )
+    )
+    assert listed == {name: [name] for name in listed}
+    assert len(listed) == 13
+    module = ("-m", "foxhunt_pipeline.definitions")
+    said = command(clone, "dagster", "job", "execute", *module, "-j", "tlob_release_job")
+    assert "RUN_SUCCESS" in said
+    assert clone.materialization("tlob/release").metadata["reused"] is True
+
+
 def test_every_expectation_is_a_check_of_its_own() -> None:
     names = {expectation.name for suite in SUITES.values() for expectation in suite}
     checks = {check_name(name) for name in names}

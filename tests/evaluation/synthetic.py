@@ -191,8 +191,8 @@ class Linear(Product):
         return x[:, -1, 0, None] * self.weight
 
 
-def _no_loss(config: ProductConfig, output: Tensor, batch: Batch) -> Tensor:
-    raise NotImplementedError
+def _squared_error(config: ProductConfig, output: Tensor, batch: Batch) -> Tensor:
+    return (output - batch.y).square().mean()
 
 
 PRODUCT = ForecastFamily(
@@ -200,7 +200,7 @@ PRODUCT = ForecastFamily(
     view="bars",
     config=ProductConfig,
     build=Product,
-    loss=_no_loss,
+    loss=_squared_error,
     predict=lambda config, output: Forecast(point=output),
 )
 
@@ -209,7 +209,7 @@ CLASSES = ForecastFamily(
     view="bars",
     config=ProductConfig,
     build=Product,
-    loss=_no_loss,
+    loss=_squared_error,
     predict=lambda config, output: Forecast(
         probabilities=torch.stack([-output, torch.zeros_like(output), output], -1).softmax(-1)
     ),
